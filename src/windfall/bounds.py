@@ -36,6 +36,9 @@ MAX_MICROUSD = 10**15
 MAX_TASKS = 100_000_000
 """Tasks of a job."""
 
+MAX_ARGUMENT_BYTES = (128 << 10) - 1
+"""One argument of a command: Linux starts no process with a longer one."""
+
 # --- texts and lists --------------------------------------------------------------------------------------------------
 
 MAX_NAME_CHARS = 200
@@ -50,6 +53,8 @@ MAX_CLASSES = 10_000
 """Task classes of one job."""
 MAX_RESOURCES = 32
 """Different resources of one task, host or server."""
+MAX_NODES = 1000
+"""Whole hosts of one task: they are looked for among the live hosts of a pool whenever one of them asks."""
 MAX_UNITS = 1000
 """Units of one resource of a task, a host or a server."""
 
@@ -134,6 +139,7 @@ class KnownAd(msgspec.Struct):
     machine: Count | None = None
     resources: UnitsByName | None = None
     containers: Name | None = None
+    address: Name | None = None
     isolation: Name | None = None
 
 

@@ -16,15 +16,18 @@ def server():
         yield url
 
 
+def made(kind, request, tmp_path):
+    """The kit of one kind of store."""
+    if kind == "memory":
+        return MemoryKit()
+    if kind == "sqlite":
+        return SqliteKit(tmp_path / "state")
+    return PostgresKit(postgres.new_database(request.getfixturevalue("server"), f"test_{next(_names)}"))
+
+
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def kit(request, tmp_path):
-    if request.param == "memory":
-        kit = MemoryKit()
-    elif request.param == "sqlite":
-        kit = SqliteKit(tmp_path / "state")
-    else:
-        url = request.getfixturevalue("server")
-        kit = PostgresKit(postgres.new_database(url, f"test_{next(_names)}"))
+    kit = made(request.param, request, tmp_path)
     yield kit
     kit.close()
 

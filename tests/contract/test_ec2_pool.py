@@ -68,6 +68,15 @@ def test_an_order_whose_answer_was_lost_is_found_although_the_token_has_changed(
     assert len(cloud.proxy.instances) == 1
 
 
+def test_a_list_tells_the_launch_of_a_machine_whose_start_was_answered_to_another_server(cloud, open_):
+    first = open_()
+    id = first.start(order(first))
+    second = open_()
+    assert second.billed_from_t(id) is None
+    rows(second)
+    assert second.billed_from_t(id) == first.billed_from_t(id) == pytest.approx(time.time(), abs=60)
+
+
 def test_machines_of_several_regions_are_rented_listed_and_stopped(cloud, open_):
     for region in ("us-east-1", "eu-west-1"):
         cloud.proxy.set_price("c5.large", f"{region}a", 0.05, time.time() - 100)

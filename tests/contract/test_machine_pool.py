@@ -34,12 +34,25 @@ def ec2(directory: Path, stack: ExitStack) -> Callable:
     return lambda owner: poked(cloud, msgspec.structs.replace(place, owner=owner, directory=directory / owner))
 
 
+def openstack(directory: Path, stack: ExitStack) -> Callable:
+    from tests.support.openstack import world as nova
+
+    nova.python_of_nova()
+    pytest.importorskip("openstack", reason="openstacksdk is missing: pip install 'windfall[openstack]'")
+    cloud = stack.enter_context(nova.cloud_on(nova.shared_nova(), directory / "openstack"))
+    (directory / "token").write_text("wf_x_y")
+    place = Place("http://127.0.0.1:9", directory / "token", directory)
+    return lambda owner: nova.poked(cloud, msgspec.structs.replace(place, owner=owner, directory=directory / owner))
+
+
 ALL_MOODS = (*MOODS, LIES, LOSES)
 PROVIDERS: dict[str, Callable] = {
     "fake": fake,
     "emulated": lambda directory, stack: lambda owner: emulated(directory, owner),
     "ec2": ec2,
+    "openstack": openstack,
 }
+MARKS = {"openstack": pytest.mark.nova}
 
 
 class World:
@@ -63,7 +76,7 @@ class World:
             last.close()
 
 
-@pytest.fixture(params=PROVIDERS)
+@pytest.fixture(params=[pytest.param(name, marks=MARKS.get(name, ())) for name in PROVIDERS])
 def world(request, tmp_path):
     with ExitStack() as stack:
         made = World(PROVIDERS[request.param](tmp_path, stack))

@@ -223,6 +223,8 @@ def test_records_are_found_by_number_job_and_kind(store):
     for seq in range(1, 11):
         append(store, seq, job=seq % 3 or None, kind="even" if seq % 2 == 0 else "odd")
     assert [r.seq for r in store.records(after_seq=4, limit=3)] == [5, 6, 7]
+    assert [r.seq for r in store.records(after_seq=4, until_seq=6)] == [5, 6]
+    assert [r.seq for r in store.records(until_seq=0)] == []
     assert [r.seq for r in store.records(job=1)] == [1, 4, 7, 10]
     assert [r.seq for r in store.records(kinds=["even"], after_seq=2)] == [4, 6, 8, 10]
     assert [r.seq for r in store.records(job=2, kinds=("odd", "even"), limit=2)] == [2, 5]
@@ -383,3 +385,30 @@ def test_readers_in_other_threads_see_whole_batches_while_the_writer_writes(stor
         thread.join()
     assert all(outputs % 10 == 0 and outputs // 10 <= last for outputs, last in seen)
     assert len(store.outputs(1)) == 400
+
+
+def test_the_beginning_of_the_log_can_be_dropped_as_far_as_both_snapshots_hold_it(kit):
+    store = kit.store
+    append(store, *range(1, 11), data=b"x" * 100)  # at 0.5 s, 1 s, ...
+    assert store.log_before(None, None) == store.log_before(0.5, 1000) == 0
+    assert store.log_before(2.5, None) == 4 and store.log_before(None, 250) == 8 and store.log_before(2.5, 250) == 8
+    store.save_snapshot(3, b"three")
+    assert store.cut_log(8) == 0  # a damaged snapshot would be missed
+    store.save_snapshot(6, b"six")
+    assert store.cut_log(8) == 3 and store.cut_log(8) == 0
+    store = kit.reopen()
+    assert [record.seq for record in store.records()] == list(range(4, 11))
+    loaded = store.load()
+    assert (loaded.snapshot.seq, seqs(loaded)) == (6, [7, 8, 9, 10])
+    append(store, 11)
+
+
+def test_bytes_are_told_by_job_and_given_back(store):
+    rows = [OutputRow(1, task, 1, b"o" * 1000) for task in range(50)]
+    store.append(Batch(jobs=[JobRow(1, b"spec"), JobRow(2, b"s")], chunks=[ChunkRow(1, 0, 3, 0, "lines", b"abc")]))
+    store.append(Batch(outputs=rows))
+    assert store.job_bytes() == {1: 50_007, 2: 1}
+    store.append(Batch(forgotten=[1]))
+    while store.shrink():
+        pass
+    assert store.job_bytes() == {2: 1}

@@ -1,12 +1,10 @@
-"""What every store promises (windfall.store.contract) of blobs, tokens, versions and formats."""
+"""What every store promises (windfall.store.contract) of tokens, versions and formats."""
 
-import hashlib
 import os
 
 import pytest
 
 from tests.support.server.stores import append, seqs
-from windfall.errors import BadInput
 from windfall.store import formats, open_store
 from windfall.store.contract import (
     StoreCorrupt,
@@ -14,82 +12,6 @@ from windfall.store.contract import (
     StoreNewer,
     TokenRow,
 )
-
-
-def sha256(content):
-    return hashlib.sha256(content).hexdigest()
-
-
-def test_blobs_come_from_bytes_files_and_pieces(store, tmp_path):
-    content = bytes(range(256)) * 5000
-    (tmp_path / "file").write_bytes(content + b"f")
-    pieces = (content[i : i + 1000] for i in range(0, len(content), 1000))
-    for blob, source in ((content + b"b", content + b"b"), (content + b"f", tmp_path / "file"), (content, pieces)):
-        assert store.blob_size(sha256(blob)) is None
-        assert store.put_blob(sha256(blob), source) == len(blob)
-        assert store.blob_size(sha256(blob)) == len(blob)
-        with store.open_blob(sha256(blob)) as file:
-            assert file.read(10) == blob[:10]
-            assert file.read() == blob[10:]
-
-
-def test_a_file_of_the_spool_becomes_a_blob(store):
-    file = store.spool() / f"tmp-{sha256(b'received')[:16]}"
-    file.write_bytes(b"received")
-    try:
-        assert store.adopt_blob(sha256(b"received"), file) == 8
-    finally:
-        file.unlink(missing_ok=True)
-    with store.open_blob(sha256(b"received")) as content:
-        assert content.read() == b"received"
-
-
-def test_blobs_are_listed_and_removed(store):
-    for content in (b"one", b"three"):
-        store.put_blob(sha256(content), content)
-    for content in (b"one", b"never kept"):
-        store.remove_blob(sha256(content))
-    listed = dict(store.blobs())
-    assert listed.get(sha256(b"three")) == 5 and sha256(b"one") not in listed
-    assert store.blob_size(sha256(b"one")) is None
-    assert store.put_blob(sha256(b"one"), b"one") == 3
-
-
-def test_a_blob_may_be_put_twice_and_may_be_empty(kit):
-    for content in (b"twice", b"twice", b""):
-        assert kit.store.put_blob(sha256(content), content) == len(content)
-    store = kit.reopen()
-    for content in (b"twice", b""):
-        with store.open_blob(sha256(content)) as file:
-            assert file.read() == content
-
-
-def test_a_blob_with_another_hash_is_refused_and_not_kept(store):
-    for source in (b"wrong", iter([b"wro", b"ng"])):
-        with pytest.raises(BadInput, match="has another hash"):
-            store.put_blob(sha256(b"right"), source)
-    assert store.blob_size(sha256(b"right")) is None
-    with pytest.raises(KeyError):
-        store.open_blob(sha256(b"right"))
-
-
-def test_a_source_that_breaks_off_leaves_no_blob(store):
-    def source():
-        yield b"some"
-        raise ConnectionResetError
-
-    with pytest.raises(ConnectionResetError):
-        store.put_blob(sha256(b"some"), source())
-    assert store.blob_size(sha256(b"some")) is None
-    store.put_blob(sha256(b"some"), b"some")
-
-
-@pytest.mark.parametrize("name", ["../../etc/passwd", "", "A" * 64, "a" * 63, "a" * 64 + "\n"])
-def test_nothing_but_a_hash_names_a_blob(store, name):
-    for call in (store.blob_size, store.open_blob, lambda name: store.put_blob(name, b"")):
-        with pytest.raises(BadInput, match="is no sha256"):
-            call(name)
-
 
 # Tokens, and who may open
 

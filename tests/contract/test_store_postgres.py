@@ -42,6 +42,21 @@ def test_a_broken_connection_is_said_and_the_same_batch_is_taken_afterwards(serv
     kit.close()
 
 
+def test_reading_goes_on_after_a_database_was_away_for_several_attempts(server):
+    """A standby died of the second attempt: the broken connection was to be removed twice."""
+    kit = PostgresKit(postgres.new_database(server, "away"))
+    assert kit.store.last_seq() == 0
+    url, kit.store._url = kit.store._url, "postgresql://windfall@127.0.0.1:1/away"
+    kit.execute(END_CONNECTIONS, "away")
+    for _ in range(3):
+        with pytest.raises(StoreError) as error:
+            kit.store.last_seq()
+        assert error.value.retryable
+    kit.store._url = url
+    assert kit.store.last_seq() == 0
+    kit.close()
+
+
 def test_another_server_that_took_the_database_meanwhile_keeps_it(server):
     kit = PostgresKit(postgres.new_database(server, "taken"))
     kit.execute(END_CONNECTIONS, "taken")

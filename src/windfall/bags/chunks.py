@@ -265,6 +265,6 @@ def _check_lines(spec: JobSpec, lines: Sequence[str], where: str) -> None:
         return
     if not all(map(str.strip, lines)):
         raise BadInput(f"{where}: an empty command")
-    unbalanced = first_unbalanced(lines)
+    unbalanced = first_unbalanced(lines, text)
     if unbalanced is not None:
         raise BadInput(f"{where}: a quote is not closed in: {lines[unbalanced][:80]}")

@@ -107,12 +107,18 @@ class Blocks:
                 f"{self._where} line {at} is not UTF-8 (byte 0x{bad:02x})",
                 hint=f"convert it, as in: iconv -f latin1 -t utf-8 {self._where} > utf8.txt",
             ) from None
-        if len(block) > MAX_TEXT_BYTES:
-            lengths = [len(row) for row in block.split(b"\n")]
-            if max(lengths) > MAX_TEXT_BYTES:
-                at = next(i for i, length in enumerate(lengths) if length > MAX_TEXT_BYTES)
-                raise self._too_long(line + at, lengths[at])
+        self._refuse_long(block, line)
         return text.replace("\r\n", "\n") if "\r" in text else text
+
+    def _refuse_long(self, block: bytes, line: int) -> None:
+        """Refuse a line above the limit: looks only at the last line break within each stretch of that length."""
+        start = 0
+        while len(block) - start > MAX_TEXT_BYTES:
+            end = block.rfind(b"\n", start, start + MAX_TEXT_BYTES + 1)
+            if end < 0:
+                length = len(block[start:].partition(b"\n")[0])
+                raise self._too_long(line + block.count(b"\n", 0, start), length)
+            start = end + 1
 
     def _too_long(self, line: int, length: int, cut_off: bool = False) -> BadInput:
         return BadInput(
@@ -158,7 +164,7 @@ def _refuse_tables(first: list[str], where: str) -> None:
 
 
 def _refuse_unbalanced(block: Block, kept: list[str], where: str) -> None:
-    bad = first_unbalanced(kept)
+    bad = first_unbalanced(kept, block.text)
     if bad is not None:
         line = block.line + [row.strip() for row in block.text.split("\n")].index(kept[bad])
         raise BadInput(f"{where} line {line}: a quote or backslash is not closed in: {kept[bad][:80]}")
@@ -171,7 +177,11 @@ def read_csv(stream: BinaryIO, where: str) -> Parameters:
     header = next(lines, "")
     separator = next((s for s in "\t,;" if s in header), ",")
     csv.field_size_limit(MAX_TEXT_BYTES)
-    columns = _columns(next(csv.reader([header], delimiter=separator, skipinitialspace=True), []), where)
+    heads = csv.reader([header], delimiter=separator, skipinitialspace=True)
+    try:
+        columns = _columns(next(heads, []), where)
+    except csv.Error as error:
+        raise BadInput(f"{where} line 1: {error}") from None
     rows = csv.reader(lines, delimiter=separator, strict=True)
     chunker = Chunker("rows")
     line = 2

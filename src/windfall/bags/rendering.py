@@ -230,12 +230,12 @@ class Renderer:
         found: dict[str, list[Any]] = {}
         for name, maker in row.takes:
             files = self._files if maker < 0 else made.get(maker, {})
-            for file in _named(files, name) or [[name, NOT_THERE, 0, 0o644]]:
+            for file in named_files(files, name) or [[name, NOT_THERE, 0, 0o644]]:
                 found[file[0]] = file
         return list(found.values())
 
 
-def _named(files: Mapping[str, list[Any]], name: str) -> list[list[Any]]:
+def named_files(files: Mapping[str, list[Any]], name: str) -> list[list[Any]]:
     """The files that a name stands for: itself, all below a directory, or those of a pattern, as outputs are found."""
     if name in files:
         return [files[name]]

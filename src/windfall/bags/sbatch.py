@@ -87,7 +87,10 @@ def read_sbatch(text: str, source: str, path: str, cwd: str, ignore: frozenset[s
         found.job["range"] = "0-0"
         found.env["SLURM_PROCID"] = "{}"
     found.env["SLURM_JOB_NAME"] = found.job["name"]
-    interpreter = shlex.split(lines[0][2:].strip())
+    try:
+        interpreter = shlex.split(lines[0][2:].strip())
+    except ValueError as error:
+        raise BadInput(f"{source} line 1: {error}", hint="as in: #!/bin/bash") from None
     found.job["command"] = ["sh", "-c", _wrapper(found), "sh", *map(_literal, [*interpreter, path])]
     return found
 

@@ -39,6 +39,7 @@ class Needs(Struct, kw_only=True, forbid_unknown_fields=True):
     cpus: float | None = None
     memory: str | int | None = None
     gpus: float | None = None
+    nodes: int | None = None
     resources: dict[str, float] = {}
     wall: Text | None = None
     max_failures: int | None = None
@@ -73,6 +74,7 @@ class Settings(Needs, kw_only=True, forbid_unknown_fields=True):
     policies: dict[str, str] = {}
     attributes: dict[str, str | float | bool] = {}
     tags: dict[str, str] = {}
+    data: dict[str, str | int] = {}
 
 
 def merged(base: Settings, over: Settings) -> Settings:
@@ -99,10 +101,11 @@ def spec_fields(settings: Settings) -> dict[str, Any]:
         "attributes": settings.attributes,
         "tags": settings.tags,
         "resources": {name: amount for name, amount in amounts_of(settings).items() if amount},
+        "data_gb": {region: parse_bytes(size, "data") / 1e9 for region, size in settings.data.items()},
     }
     for name in ("cwd", "stdin", "cpus", "max_failures", "max_losses", "max_failed_tasks", "priority", "python",
                  "planner", "fleet", "confidence", "replication", "max_replicas", "fixed_memory", "pin",
-                 "quorum", "validator", "image"):  # fmt: skip
+                 "quorum", "validator", "image", "nodes"):  # fmt: skip
         said[name] = getattr(settings, name)
     converted: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
         "memory": ("memory", parse_memory),
@@ -143,7 +146,9 @@ def _megabytes(value: str | int, what: str) -> float:
 
 def class_of(needs: Needs, default: TaskClass, where: str) -> TaskClass:
     """The class of a task: what it says, and for the rest what the job says."""
-    own: dict[str, Any] = {"cpus": needs.cpus, "max_failures": needs.max_failures, "max_losses": needs.max_losses}
+    own: dict[str, Any] = {
+        name: getattr(needs, name) for name in ("cpus", "nodes", "max_failures", "max_losses")
+    }  # fmt: skip
     if needs.memory is not None:
         own["memory"] = parse_memory(needs.memory, f"{where}: memory")
     if needs.wall is not None:

@@ -61,9 +61,11 @@ def is_balanced(line: str) -> bool:
     return _BALANCED.match(line) is not None
 
 
-def first_unbalanced(lines: Sequence[str]) -> int | None:
-    """The index of the first line that cannot be split. What a shell runs, the shell judges."""
-    text = "\n".join(lines)
+def first_unbalanced(lines: Sequence[str], text: str) -> int | None:
+    """The index of the first line that cannot be split. What a shell runs, the shell judges.
+
+    `text` holds these lines and perhaps others: one look at it spares most bags a look at every line.
+    """
     if not ("'" in text or '"' in text or "\\" in text):
         return None
     for index, line in enumerate(lines):

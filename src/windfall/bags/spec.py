@@ -15,6 +15,7 @@ from windfall.bags.remote_files import check_address, destination
 from windfall.bounds import (
     BROKEN,
     MAX_AMOUNT,
+    MAX_ARGUMENT_BYTES,
     MAX_ATTRIBUTES,
     MAX_CLASSES,
     MAX_CPUS,
@@ -22,7 +23,9 @@ from windfall.bounds import (
     MAX_MEMORY_BYTES,
     MAX_MICROUSD,
     MAX_NAME_CHARS,
+    MAX_NODES,
     MAX_REPLICAS,
+    MAX_RESOURCES,
     MAX_SECONDS,
     MAX_TASKS,
     MAX_TEXT_CHARS,
@@ -110,6 +113,7 @@ class TaskClass(Struct, frozen=True, forbid_unknown_fields=True):
     estimate_s: float | None = None  # a first guess of the run time
     name: str = ""  # of a class that other jobs have too: run times are learned, and speeds on offers told, by it
     resources: tuple[tuple[str, float], ...] = ()  # GPUs, licences and the like, by name
+    nodes: int = 0  # whole hosts of one pool; 0: slots of one host
 
 
 class TaskRow(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -181,12 +185,15 @@ class JobSpec(Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unkn
     like: int = 0  # the tasks are those of this job, the first of the class
     fleet: str = ""  # the named fleet whose machines it shares
     resources: dict[str, float] = {}  # units that a task gets: GPUs and the like of its host, licences of the server
+    nodes: int = 0  # whole hosts of one pool that a task runs on at once; 0: slots of one host
+    data_gb: dict[str, float] = {}  # what each machine fetches, by the region where it lies ("": not known); for plans
+    task_data_gb: dict[str, float] = {}  # what a task fetches on average beside that, likewise
 
     def task_classes(self) -> list[TaskClass]:
         """All classes, by the number that chunks give."""
         own = TaskClass(
             self.cpus, self.memory, self.wall_s, self.max_failures, self.max_losses, self.estimate_s,
-            resources=tuple(sorted(self.resources.items())),
+            resources=tuple(sorted(self.resources.items())), nodes=self.nodes,
         )  # fmt: skip
         return [own, *self.classes]
 
@@ -281,6 +288,10 @@ def check(spec: JobSpec, where: str = "the specification") -> None:
     variables = [*spec.env, *spec.env.values(), *spec.task_env, *spec.task_env.values()]
     places = [spec.cwd or "", spec.task_cwd or ""]
     check_texts([*spec.command, spec.stdin or "", *places, *spec.outputs, *variables], where)
+    for word in spec.command:
+        if len(word.encode()) > MAX_ARGUMENT_BYTES:
+            size = len(word.encode())
+            refuse("command", f"has an argument of {size:,} bytes", "Linux takes at most 131,071: give it as a file")
     for name in (*spec.env, *spec.task_env):
         if not name or "=" in name:
             refuse("env", f"has a variable named {name!r}; a name is not empty and has no '='")
@@ -292,10 +303,17 @@ def check(spec: JobSpec, where: str = "the specification") -> None:
     check_files(spec.files, [], where)
     if spec.image and spec.kind == "call":
         refuse("image", "is for commands; a Python call runs in the Python of its worker", "submit a command instead")
+    if max(len(spec.data_gb), len(spec.task_data_gb)) > MAX_RESOURCES:
+        refuse("data", f"has {len(spec.data_gb)} regions", f"at most {MAX_RESOURCES}")
+    for region, gb in (*spec.data_gb.items(), *spec.task_data_gb.items()):
+        if len(region) > MAX_NAME_CHARS or not 0 <= gb <= MAX_AMOUNT:
+            refuse("data", f"{region[:40]!r}: {gb:g} GB cannot be", "as in --data eu-west-1=50G")
     if len(spec.image) > MAX_NAME_CHARS or not spec.image.isprintable() or spec.image.startswith("-"):
         refuse("image", f"{spec.image[:60]!r} is no name of an image", "as in docker.io/library/python:3.12")
     _check_numbers(spec, where)
     _check_words(spec, where)
+    if any(needs.nodes for needs in spec.task_classes()):
+        _check_whole_hosts(spec, where)
     for policy in spec.policies:
         if policy not in POLICIES:
             near = get_close_matches(policy, POLICIES, n=1)
@@ -305,6 +323,17 @@ def check(spec: JobSpec, where: str = "the specification") -> None:
                 f"did you mean {near[0]}?" if near else f"known are: {', '.join(POLICIES)}",
             )
     _check_source(spec, where)
+
+
+def _check_whole_hosts(spec: JobSpec, where: str) -> None:
+    """Refuse what cannot be had together with whole hosts."""
+    clashes = {
+        "checkpoint": (spec.checkpoint_s is not None, "a checkpoint is the file of one host; save to a shared disk"),
+        "quorum": (spec.quorum, "volunteers' hosts do not see each other"),
+    }
+    for name, (is_said, hint) in clashes.items():
+        if is_said:
+            raise BadInput(f"{where}: nodes and {name} exclude each other", hint=hint)
 
 
 def check_texts(texts: list[str], where: str) -> None:
@@ -338,6 +367,8 @@ def check_needs(needs: TaskClass, where: str) -> None:
     if not 0 <= needs.max_losses <= MAX_TRIES:
         raise BadInput(f"{where}: max_losses must be 0 to {MAX_TRIES:,}, not {_short(needs.max_losses)}")
     resources.check(dict(needs.resources), f"{where}: resources")
+    if not 0 <= needs.nodes <= MAX_NODES:
+        raise BadInput(f"{where}: nodes must be 1 to {MAX_NODES:,}, not {_short(needs.nodes)}", hint="as in --nodes 4")
     if len(needs.name) > MAX_NAME_CHARS:
         raise BadInput(f"{where}: the name of a task class has at most {MAX_NAME_CHARS} characters")
 

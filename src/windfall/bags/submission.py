@@ -33,6 +33,7 @@ from windfall.bags.settings import (
 )
 from windfall.bags.shell import argv_of, first_unbalanced
 from windfall.bags.spec import (
+    InputFile,
     JobSpec,
     TaskClass,
     TaskRow,
@@ -82,7 +83,9 @@ class Submission(Struct):
     shape: Graph | None = None  # of a workflow
     estimates: bytes = b""  # seconds that each task is thought to take, as 32-bit floats
     identity: str = ""  # the same for the same job on other data; empty: such jobs are not compared
-    remarks: list[str] = []  # remarks to show when it is submitted
+    remarks: list[str] = []  # on its command, to show when it is submitted
+    unmeasured: list[str] = []  # on inputs whose size could not be asked
+    remote: list[InputFile] = []  # inputs of single tasks that lie in stores
 
 
 class _Origin(Struct):
@@ -123,6 +126,7 @@ def read_job(request: Request, standard_input: BinaryIO | None = None) -> Submis
     )
     spec, warning = _with_templates(spec, settings, parameters, where)
     identity = identity_of(spec, settings)
+    spec, unmeasured = with_sizes(spec, whole.remote, parameters.count)
     return Submission(
         spec,
         parameters.count,
@@ -131,7 +135,23 @@ def read_job(request: Request, standard_input: BinaryIO | None = None) -> Submis
         hashlib.sha256(identity + parameters.digest.encode()).hexdigest(),
         identity=hashlib.sha256(identity).hexdigest(),
         remarks=_remarks(spec, command, warning),
+        unmeasured=unmeasured,
+        remote=whole.remote,
     )
+
+
+def with_sizes(spec: JobSpec, of_tasks: list[InputFile], count: int) -> tuple[JobSpec, list[str]]:
+    """A job that rents machines with the size of its inputs in stores; and remarks on what could not be asked.
+
+    `of_tasks`: inputs of single tasks of its `count`.
+
+    To be called when the identity is known: a file that has grown makes no other job.
+    """
+    if not spec.pools or not any(file.url for file in (*spec.inputs, *of_tasks)):
+        return spec, []
+    from windfall.bags.remote_sizes import measured  # not above: few jobs need it, and it loads much
+
+    return measured(spec, of_tasks, count)
 
 
 def _remarks(spec: JobSpec, typed: list[str], warning: str) -> list[str]:
@@ -222,6 +242,8 @@ class _WholeTasks:
         self._job = job
         self._numbers = {job.task_classes()[0]: 0}
         self.uploads: dict[str, Path] = {}
+        self.remote: list[InputFile] = []
+        """Inputs of single tasks that lie in stores."""
 
     @property
     def classes(self) -> list[TaskClass]:
@@ -241,6 +263,7 @@ class _WholeTasks:
     def _row(self, table: Needs, where: str) -> TaskRow:
         inputs, found = read_inputs(table.inputs, where)
         self.uploads |= found
+        self.remote += [file for file in inputs if file.url]
         check_files([*self._job.inputs, *inputs], [*self._job.outputs, *table.outputs], where)
         row = TaskRow(
             argv=_argv(table.command, where),
@@ -260,7 +283,7 @@ def _argv(command: str | list[str] | None, where: str) -> list[str]:
         raise BadInput(f"{where}: the task has no command", hint='as in: command = "./run 1"')
     if isinstance(command, list):
         return command
-    if first_unbalanced([command]) is not None:
+    if first_unbalanced([command], command) is not None:
         raise BadInput(f"{where}: a quote or backslash is not closed in: {command[:80]}")
     return argv_of(command)
 

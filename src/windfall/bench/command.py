@@ -23,7 +23,13 @@ BENCHES: dict[str, tuple[str, str, str]] = {
         "command",
         "Hosts matched with bags, beside one ClassAd evaluation a bag.",
     ),
+    "growth": (
+        "windfall.bench.in_process.growth",
+        "command",
+        "What a finished task costs the engine, by tasks, hosts and jobs.",
+    ),
     "view": ("windfall.bench.in_process.view", "command", "What a planner is shown of 16,000 running tasks."),
+    "fleet": ("windfall.bench.in_process.fleet", "command", "A planning round of a fleet with 100,000 waiting jobs."),
     "snapshot": (
         "windfall.bench.in_process.snapshot",
         "command",
@@ -33,6 +39,11 @@ BENCHES: dict[str, tuple[str, str, str]] = {
         "windfall.bench.in_process.timeout",
         "command",
         "Best timeout of a million samples; one online update.",
+    ),
+    "peers": (
+        "windfall.bench.peers.command",
+        "command",
+        "Calls and processes beside Ray, Dask, Parsl, HyperQueue and GNU parallel.",
     ),
     "place": ("windfall.bench.in_process.place", "command", "Placements per second, with and without eviction."),
     "workflow": (

@@ -11,8 +11,10 @@ is bounded before it is used, and nothing of it is executed.
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import BinaryIO
 
 from msgspec import Struct
@@ -98,9 +100,9 @@ def read_archive(file: BinaryIO, size: int, tasks: range, most_output_bytes: int
         end, files = _head(_line(file), task, most_output_bytes)
         end.stdout, end.stderr = _exactly(file, len_out := files[0]), _exactly(file, files[1])
         assert len(end.stdout) == len_out
-        names: set[str] = set()
+        names, folders = set[str](), set[str]()
         for _ in range(files[2]):
-            end.files.append(_file(file, size, names))
+            end.files.append(_file(file, size, names, folders))
         ends.append(end)
     if _line(file) != b"E\n" or file.read(1):
         raise BadArchive("it does not end where an archive ends")
@@ -123,7 +125,7 @@ def _head(line: bytes, task: int, most: int) -> tuple[TaskEnd, tuple[int, int, i
     return end, (n_out, n_err, n_files)
 
 
-def _file(file: BinaryIO, size: int, names: set[str]) -> tuple[str, int, int, int]:
+def _file(file: BinaryIO, size: int, names: set[str], folders: set[str]) -> tuple[str, int, int, int]:
     match = _FILE.match(_line(file))
     if match is None or int(match[3]) > MAX_PATH_CHARS:
         raise BadArchive("there is no file where one should be")
@@ -133,14 +135,67 @@ def _file(file: BinaryIO, size: int, names: set[str]) -> tuple[str, int, int, in
     except UnicodeDecodeError:
         raise BadArchive("the name of a file is not UTF-8") from None
     parts = name.split("/")
-    if name in names or not name.isprintable() or any(part in ("", ".", "..") for part in parts) or "\\" in name:
+    above = {"/".join(parts[:count]) for count in range(1, len(parts))}
+    # No task can have left `a` beside `a/b`, or the same file twice.
+    is_odd = name in names or name in folders or not names.isdisjoint(above)
+    if is_odd or not name.isprintable() or not all(map(_is_plain, parts)) or "\\" in name:
         raise BadArchive(f"a file is called {name!r}")
     names.add(name)
+    folders |= above
     at = file.tell()
     if at + length > size:
         raise BadArchive("a file is longer than the archive")
     file.seek(at + length)
     return name, int(match[1], 8) & 0o777, at, length
+
+
+def _is_plain(part: str) -> bool:
+    return part not in ("", ".", "..") and len(part.encode()) <= 255
+
+
+def are_announced(names: Iterable[str], patterns: Iterable[str]) -> bool:
+    """Whether files are those that a task must leave: each fits one of the patterns, and none of these is without one.
+
+    A pattern is a name, a folder with all below it, or has `*`, `?`, `[...]` and `**`, as for workers.
+    """
+    split = [[part for part in pattern.split("/") if part not in ("", ".")] for pattern in patterns]
+    used: set[int] = set()
+    for name in names:
+        fits = {at for at, parts in enumerate(split) if _fits(name.split("/"), parts)}
+        if not fits:
+            return False
+        used |= fits
+    return len(used) == len(split)
+
+
+def _fits(name: list[str], pattern: list[str]) -> bool:
+    """Whether the folders and the name of a file fit the parts of a pattern; one of its folders may fit, too."""
+    reached = {0}
+    for folder in name:
+        if len(pattern) in reached:
+            return True
+        reached = _skipped(reached, pattern)
+        following = {at for at in reached if at < len(pattern) and pattern[at] == "**"}
+        for at in reached:
+            if at < len(pattern) and (pattern[at] == folder or _part(pattern[at]).match(folder)):
+                following.add(at + 1)
+        reached = following
+    return len(pattern) in _skipped(reached, pattern)
+
+
+def _skipped(reached: set[int], pattern: list[str]) -> set[int]:
+    """Places in a pattern, and those behind a `**` that stands for no folder."""
+    found = set(reached)
+    for at in sorted(reached):
+        while at < len(pattern) and pattern[at] == "**":
+            at += 1
+            found.add(at)
+    return found
+
+
+@lru_cache(maxsize=1000)
+def _part(pattern: str) -> re.Pattern[str]:
+    return re.compile(fnmatch.translate(pattern.replace("[^", "[!")))
 
 
 def _line(file: BinaryIO) -> bytes:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from windfall.api.about import Work
 from windfall.boinc.accounts import Account
-from windfall.core.state.hosts.hosts import Host
+from windfall.core.state.hosts.hosts import ForgottenHosts, Host
 from windfall.core.state.state import State
-
-CREDIT_PER_S = 200.0 / 86400.0
-"""A cobblestone is 1/200 of a day of a processor of 1 GFLOPS: the unit that clients show."""
 
 
 def owner_of(host: Host) -> int:
@@ -18,24 +14,21 @@ def owner_of(host: Host) -> int:
     return int(owner) if isinstance(owner, str) and owner.isdecimal() else 0
 
 
-def credit_of(host: Host) -> float:
-    """For processor seconds of results that were accepted; what does not validate earns nothing."""
-    return host.record.granted_s * CREDIT_PER_S
-
-
 class AccountWork:
-    """Sums over the hosts of each account."""
+    """Sums over the hosts of each account, those that were forgotten included."""
 
     def __init__(self, state: State) -> None:
+        self._forgotten = state.hosts.forgotten_by_owner
         self._by_account: dict[int, list[Host]] = {}
         for host in state.hosts.values():
             if owner := owner_of(host):
                 self._by_account.setdefault(owner, []).append(host)
 
-    def of(self, account: Account) -> dict[str, Any]:
+    def of(self, account: Account) -> Work:
         hosts = self._by_account.get(account.id, [])
+        before = self._forgotten.get(str(account.id), ForgottenHosts())
         return {
             "hosts": len(hosts),
-            "done": sum(host.record.done for host in hosts),
-            "credit": round(sum(map(credit_of, hosts)), 6),
+            "done": before.results + sum(host.record.results for host in hosts),
+            "credit": round(before.credit + sum(host.record.credit for host in hosts), 6),
         }

@@ -7,10 +7,11 @@ Touches its folder of the state and, through the service, store and driver. Whoe
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +21,30 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from windfall.api.about import (
+    AccountFacts,
+    AccountWithKey,
+    FrontAnswer,
+    FrontShown,
+    FrontVolunteer,
+    Invitation,
+)
+from windfall.api.requests import FrontBody
 from windfall.boinc import replies, uploads
 from windfall.boinc.accounts import Account, Accounts
 from windfall.boinc.bundle import job_file
 from windfall.boinc.credit import AccountWork
-from windfall.boinc.keys import PLATFORM, Keys
+from windfall.boinc.keys import PLATFORM, Keys, follows
 from windfall.boinc.kind import BoincSettings
 from windfall.boinc.names import Bundle, read_name, read_output
 from windfall.boinc.replies import Reply
-from windfall.boinc.requests import MAX_REQUEST_BYTES, read_request
+from windfall.boinc.requests import HEAD_BYTES, MAX_REQUEST_BYTES, SchedulerRequest, key_in, read_request
 from windfall.boinc.scheduler import Scheduler
-from windfall.boinc.validators import CannotJudge, argv_of
+from windfall.boinc.validators import CannotJudge, argv_of, judged
+from windfall.boinc.validators import pieces_of as pieces_of_file
 from windfall.errors import BadInput, WindfallError
 from windfall.pools.kinds import PoolConfig
 from windfall.server.http.blobs import pieces_of
-from windfall.server.http.supply.pools import FrontBody
 from windfall.server.service import NotFound, Service
 
 log = logging.getLogger(__name__)
@@ -43,6 +53,8 @@ STRANGER_S = 3600.0
 """How long a client with an unknown key waits before it asks again."""
 TROUBLE_S = 60.0
 SUMMED_FOR_S = 60.0
+READ_AT_ONCE_BYTES = 256 << 10
+"""Longer requests are read in a thread, so that others are answered meanwhile."""
 UPLOAD, SCHEDULER, DOWNLOAD = "file_upload_handler", "cgi", "download/"
 XML = "text/xml"
 
@@ -60,15 +72,12 @@ class Front:
         self.uploads = uploads.Uploads(folder / "uploads", self.accounts.secret)
         self.scheduler = Scheduler(self)
         self._summed: tuple[float, AccountWork] | None = None
-        self._clear_uploads()
+        self.uploads.clear(self.service.driver.clock(), self._is_awaited)
         self._app = Starlette(routes=self._routes())
 
-    def _clear_uploads(self) -> None:
-        """At a start: outputs that nobody waits for any more, of jobs that were cancelled for instance, are removed."""
-        for name in self.uploads.names():
-            bundle = read_output(name)
-            if bundle is None or not self.scheduler.is_awaited(bundle):
-                self.uploads.forget(name)
+    def _is_awaited(self, output: str) -> bool:
+        bundle = read_output(output)
+        return bundle is not None and self.scheduler.is_awaited(bundle)
 
     def _routes(self) -> list[Route]:
         def at(path: str, handler: Callable[..., Any], method: str = "GET") -> Route:
@@ -117,6 +126,10 @@ class Front:
             reply.user, reply.user_credit = account.name, self._work_done().of(account)["credit"]
         return reply
 
+    def refusal(self, why: str) -> Reply:
+        """What a client is told that gets nothing, and shall not ask again soon."""
+        return Reply(self.settings.project, self._base, STRANGER_S, delay_s=STRANGER_S, message=why)
+
     def _work_done(self) -> AccountWork:
         """What accounts have done, as it was a minute ago: summing up takes a look at every host."""
         now = self.service.driver.clock()
@@ -124,8 +137,8 @@ class Front:
             self._summed = now, AccountWork(self.service.state)
         return self._summed[1]
 
-    def serves(self, platform: str) -> bool:
-        return platform == PLATFORM
+    def serves(self, platforms: list[str]) -> bool:
+        return PLATFORM in platforms
 
     def output_cap(self, job: int) -> int:
         """Bytes of standard output of one task that are taken."""
@@ -138,6 +151,23 @@ class Front:
             return argv_of(self.validators.get(name, ""), f"validator {name}") if name else []
         except BadInput as error:
             raise CannotJudge(error.message) from None
+
+    async def fingerprint(self, validator: str, stdout: bytes, files: list[tuple[str, str]]) -> str:
+        """What a validator makes of a result of one's own host; empty if it says nothing. `files`: name, blob."""
+        try:
+            argv = argv_of(self.validators.get(validator, ""), f"validator {validator}")
+            with contextlib.ExitStack() as opened:
+                blobs = [(name, opened.enter_context(self.service.store.open_blob(sha))) for name, sha in files]
+                pieces = [(name, pieces_of_file(blob)) for name, blob in blobs]
+                said = await asyncio.to_thread(judged, argv, stdout, pieces)
+        except (WindfallError, CannotJudge) as error:
+            log.error("validator %s did not work, votes on a task end unjudged: %s", validator, error)
+            return ""
+        if not said:
+            log.warning(
+                "validator %s calls a result of an own host wrong: it is believed, votes end unjudged", validator
+            )
+        return said
 
     def tell_key(self, held: str, reply: Reply) -> bool:
         """Give the client the signing key, if it has none or an old one; whether it can check the launcher then."""
@@ -179,6 +209,8 @@ class Front:
         account = self.accounts.by_email(email) if email else None
         if account is None or account.closed:
             return _error(-136, "there is no such account")
+        if not passwd_hash:
+            return Response("<account_out>\n    <success/>\n</account_out>\n", media_type=XML)
         if not self.accounts.knows_password(account, email, passwd_hash):
             return _error(-206, "wrong password")
         return _account(self.accounts.key_of(account))
@@ -204,16 +236,13 @@ class Front:
 
     async def _schedule(self, request: Request) -> Response:
         try:
-            asked = read_request(await _body(request, MAX_REQUEST_BYTES))
+            body, account = await self._of_whom(request)
+            asked = None if account is None else await _read(body)
         except BadInput as error:
             return self._said(Reply(self.settings.project, self._base, STRANGER_S, message=error.message), 400)
-        account = self.accounts.find(asked.authenticator)
-        if account is None:
-            reply = Reply(
-                self.settings.project, self._base, STRANGER_S, delay_s=STRANGER_S,
-                message="the project does not know this account key: attach again with the one that you were given",
-            )  # fmt: skip
-            return self._said(reply)
+        if account is None or asked is None:
+            why = "the project does not know this account key: attach again with the one that you were given"
+            return self._said(self.refusal(why))
         try:
             if self.service.driver.trouble:
                 raise WindfallError(self.service.driver.trouble)
@@ -221,6 +250,23 @@ class Front:
         except WindfallError as error:
             log.warning("a call of a BOINC client was not answered: %s", error.message)
             return Response(status_code=503, headers={"retry-after": f"{TROUBLE_S:.0f}"})
+
+    async def _of_whom(self, request: Request) -> tuple[bytes, Account | None]:
+        """The body of a call and whose it is. Of what strangers send, nothing but the begin is kept or read."""
+        pieces, size, head = [], 0, b""
+        account: Account | None = None
+        async for piece in request.stream():
+            size += len(piece)
+            if size > MAX_REQUEST_BYTES:
+                raise BadInput(f"a request of more than {MAX_REQUEST_BYTES:,} bytes")
+            if account is None and len(head) < HEAD_BYTES:
+                head += piece[:HEAD_BYTES]
+                account = self.accounts.find(key_in(head))
+            if account is not None or size <= HEAD_BYTES:
+                pieces.append(piece)
+        if account is None and not head.lstrip().startswith(b"<scheduler_request>"):
+            raise BadInput("not a scheduler request", hint="attach a BOINC client to the project's URL")
+        return b"".join(pieces), account
 
     def _said(self, reply: Reply, status: int = 200) -> Response:
         body = replies.scheduler_reply(reply, self.signed, self._base + DOWNLOAD, self._base + UPLOAD)
@@ -243,7 +289,7 @@ class Front:
                 return Response(status_code=404)
             tasks, _ = self.scheduler.tasks_of(bundle)
             return Response(job_file(tasks), media_type="application/octet-stream")
-        size = self.service.store.blob_size(name)
+        size = await asyncio.to_thread(self.service.store.blob_size, name)
         if size is None:
             return Response(status_code=404)
         pieces, headers = pieces_of(self.service, name), {"content-length": str(size)}
@@ -251,27 +297,27 @@ class Front:
 
     # --- what the operator says ---
 
-    async def administer(self, what: str, body: FrontBody) -> dict[str, Any]:
+    async def administer(self, what: str, body: FrontBody) -> FrontAnswer:
         """`POST /v1/pools/NAME/front/WHAT`."""
-        orders = {
+        orders: dict[str, Callable[[FrontBody], Awaitable[FrontAnswer]]] = {
             "show": self._show, "add-account": self._add_account, "close": self._close,
-            "new-key": self._new_key, "invite": self._invite, "rotate": self._rotate,
+            "new-key": self._new_key, "invite": self._invite, "rotate": self._rotate, "reload": self._reload,
         }  # fmt: skip
         if what not in orders:
             raise NotFound(f"volunteers' pools cannot be told to '{what}'", hint=", ".join(orders))
         return await orders[what](body)
 
-    async def _show(self, body: FrontBody) -> dict[str, Any]:
+    async def _show(self, body: FrontBody) -> FrontShown:
         work = AccountWork(self.service.state)
         return {
             "url": self.settings.url, "project": self.settings.project, "pool": self.pool,
             "launcher": {"version": self.signed.version, "file": self.signed.file, "md5": self.signed.md5},
-            "key": self.signed.public.text(), "key_is_here": (self.keys.folder / "code_sign.key").exists(),
+            "key": self.signed.public.text(), "key_is_here": self.keys.key_is_here(),
             "validators": self.validators,
             "accounts": [{**self._told(account), **work.of(account)} for account in self.accounts.by_id.values()],
         }  # fmt: skip
 
-    def volunteers(self) -> list[dict[str, Any]]:
+    def volunteers(self) -> list[FrontVolunteer]:
         work = AccountWork(self.service.state)
         return [
             {"account": account.id, "name": account.name if account.shows_name else "", **work.of(account)}
@@ -279,29 +325,44 @@ class Front:
             if not account.closed
         ]
 
-    def _told(self, account: Account, with_key: bool = False) -> dict[str, Any]:
-        told = {
+    def _told(self, account: Account) -> AccountFacts:
+        return {
             "account": account.id, "name": account.name, "shows_name": account.shows_name, "closed": account.closed,
             "while_busy": account.while_busy, "created_s": account.created_s,
         }  # fmt: skip
-        return {**told, "key": self.accounts.key_of(account), "url": self.settings.url} if with_key else told
 
-    async def _add_account(self, body: FrontBody) -> dict[str, Any]:
+    def _with_key(self, account: Account) -> AccountWithKey:
+        return {**self._told(account), "key": self.accounts.key_of(account), "url": self.settings.url}
+
+    async def _add_account(self, body: FrontBody) -> AccountWithKey:
         now = self.service.driver.clock()
         made = self.accounts.create(body.name, now, shows_name=body.shows_name, while_busy=body.while_busy)
-        return self._told(made, with_key=True)
+        return self._with_key(made)
 
-    async def _close(self, body: FrontBody) -> dict[str, Any]:
+    async def _close(self, body: FrontBody) -> AccountFacts:
         return self._told(_there(self.accounts.close(body.account), body))
 
-    async def _new_key(self, body: FrontBody) -> dict[str, Any]:
-        return self._told(_there(self.accounts.new_key(body.account), body), with_key=True)
+    async def _new_key(self, body: FrontBody) -> AccountWithKey:
+        return self._with_key(_there(self.accounts.new_key(body.account), body))
 
-    async def _invite(self, body: FrontBody) -> dict[str, Any]:
+    async def _invite(self, body: FrontBody) -> Invitation:
         return {"code": self.accounts.invite(body.uses, body.name), "uses": body.uses, "url": self.settings.url}
 
-    async def _rotate(self, body: FrontBody) -> dict[str, Any]:
+    async def _rotate(self, body: FrontBody) -> FrontShown:
         self.signed = await asyncio.to_thread(self.keys.rotate)
+        return await self._show(body)
+
+    async def _reload(self, body: FrontBody) -> FrontShown:
+        """Take the launcher that lies in the folder now, signed on another machine."""
+        signed = await asyncio.to_thread(self.keys.read)
+        if signed is None:
+            raise BadInput(f"nothing signed lies in {self.keys.folder}", hint="make it: windfall boinc sign FOLDER")
+        if not follows(signed, self.signed.public.text()):
+            raise BadInput(
+                "clients would refuse it: its key is not signed by the one that they hold",
+                hint="sign in a copy of the server's folder: windfall boinc sign FOLDER --rotate",
+            )
+        self.signed = signed
         return await self._show(body)
 
     # --- uploads ---
@@ -331,8 +392,8 @@ class Front:
             return replies.upload_reply(uploads.DONE, size=self.uploads.stored(name))
         head = uploads.read_head(found[0])
         self.uploads.check(head)
-        bundle = read_output(head.name)
-        if bundle is None or not self.scheduler.is_awaited(bundle):
+        self.uploads.clear(self.service.driver.clock(), self._is_awaited)
+        if not self._is_awaited(head.name):
             raise uploads.Refused(uploads.NEVER, "nobody waits for this file any more")
         await self.uploads.receive(head, found[1], pieces)
         return replies.upload_reply(uploads.DONE)
@@ -357,11 +418,5 @@ def _account(key: str) -> Response:
     return Response(text, media_type=XML)
 
 
-async def _body(request: Request, most: int) -> bytes:
-    pieces, size = [], 0
-    async for piece in request.stream():
-        size += len(piece)
-        if size > most:
-            raise BadInput(f"a request of more than {most:,} bytes")
-        pieces.append(piece)
-    return b"".join(pieces)
+async def _read(body: bytes) -> SchedulerRequest:
+    return await asyncio.to_thread(read_request, body) if len(body) > READ_AT_ONCE_BYTES else read_request(body)

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 SOURCE = Path(__file__).parent / "launcher" / "launcher.c"
 PLATFORM = "x86_64-pc-linux-gnu"
 FIRST_VERSION = 100
+KEY_FILE = "code_sign.key"
 BUILD_S = 120.0
 
 
@@ -49,27 +50,41 @@ class Signed(Struct):
 
 
 class Keys:
-    """What lies in the front's folder: `code_sign.key` (it may be elsewhere), `signed.json`, the launcher."""
+    """What lies in the front's folder: `signed.json`, the launcher, and `code_sign.key` unless it is kept elsewhere."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, key: Path | None = None) -> None:
         self.folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._key_path, self._signed_path = folder / "code_sign.key", folder / "signed.json"
+        self._key_path, self._signed_path = key or folder / KEY_FILE, folder / "signed.json"
+        self._next_path = self._key_path.with_name(self._key_path.name + ".next")
 
     def open(self) -> Signed:
         """The signed launcher, built and signed if there is none, or if its source has changed."""
         signed = self.read()
-        source = hashlib.sha256(SOURCE.read_bytes()).hexdigest()
-        if signed is None:
-            key = self._private() or self._make_key()
-            return self._sign(self.build(), key, FIRST_VERSION, source, {})
-        if signed.source in ("", source):
-            return signed
-        own = self._private()
-        if own is None:
+        if signed is None or (signed.source not in ("", _source()) and self.key_is_here()):
+            return self.sign()
+        if signed.source not in ("", _source()):
             log.warning("the launcher has changed and the signing key is not here: the old one is sent")
+        return signed
+
+    def key_is_here(self) -> bool:
+        return self._key_path.exists()
+
+    def sign(self, launcher: bytes | None = None) -> Signed:
+        """Sign the launcher, this one or the one that is compiled here. Makes the key if nothing was signed yet."""
+        signed, source = self.read(), "" if launcher is not None else _source()
+        if signed is None:
+            key = self._private(None) or self._make_key()
+            return self._sign(self.build() if launcher is None else launcher, key, FIRST_VERSION, source, {})
+        own = self._private(signed)
+        if own is None:
+            raise self._no_key()
+        if launcher is None and signed.source == source:
             return signed
-        return self._sign(self.build(), own, signed.version + 1, source, signed.changes)
+        data = self.build() if launcher is None else launcher
+        if _md5(data) == signed.md5:
+            return signed
+        return self._sign(data, own, signed.version + 1, source, signed.changes)
 
     def read(self) -> Signed | None:
         if not self._signed_path.exists():
@@ -79,9 +94,7 @@ class Keys:
         except msgspec.MsgspecError as error:
             raise BadInput(f"{self._signed_path} cannot be read: {error}", hint="put it back from a backup") from None
         data = (self.folder / signed.file).read_bytes() if (self.folder / signed.file).exists() else b""
-        if hashlib.md5(data, usedforsecurity=False).hexdigest() != signed.md5 or not rsa.verify(
-            signed.public, data, signed.signature
-        ):
+        if _md5(data) != signed.md5 or not rsa.verify(signed.public, data, signed.signature):
             raise BadInput(
                 f"{self.folder / signed.file} is not the launcher that was signed", hint="put it back from a backup"
             )
@@ -89,20 +102,37 @@ class Keys:
 
     def rotate(self) -> Signed:
         """Another key; clients accept it because the old one has signed it."""
-        signed, old = self.read(), self._private()
+        signed = self.read()
+        old = None if signed is None else self._private(signed)
         if signed is None or old is None:
-            raise BadInput("the signing key is not here", hint=f"put {self._key_path} back for this command")
+            raise self._no_key()
         new = rsa.generate()
         text = new.public.text()
         changes = {**signed.changes, old.public.text(): (text, rsa.sign(old, text.encode()))}
         # The old key is kept until the new one is in use: whatever fails before leaves all as it was.
-        write_private(self.folder / "code_sign.key.next", _encoded(new))
+        write_private(self._next_path, _encoded(new))
         made = self._sign((self.folder / signed.file).read_bytes(), new, signed.version + 1, signed.source, changes)
-        (self.folder / "code_sign.key.next").replace(self._key_path)
+        self._next_path.replace(self._key_path)
         return made
 
-    def _private(self) -> rsa.PrivateKey | None:
-        return read_key(self._key_path) if self._key_path.exists() else None
+    def _no_key(self) -> BadInput:
+        return BadInput(
+            f"the signing key is not here: {self._key_path}",
+            hint="put it back, or sign on the machine that has it (windfall boinc sign), then windfall boinc reload",
+        )
+
+    def _private(self, signed: Signed | None) -> rsa.PrivateKey | None:
+        """The key that has signed the launcher; None if no key is here. A crash in `rotate` leaves it as the next."""
+        found = [read_key(path) for path in (self._key_path, self._next_path) if path.exists()]
+        if signed is None or not found:
+            return found[0] if found else None
+        for key in found:
+            if key.public == signed.public:
+                return key
+        raise BadInput(
+            f"{self._key_path} is not the key that has signed {signed.file}",
+            hint="clients know the project by that one",
+        )
 
     def _make_key(self) -> rsa.PrivateKey:
         key = rsa.generate()
@@ -115,8 +145,7 @@ class Keys:
         # Another name for another content: clients keep files by name.
         file = f"windfall_{version}_{PLATFORM}"
         write_private(self.folder / file, data)
-        md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
-        signed = Signed(version, file, len(data), md5, rsa.sign(key, data), source, f"{key.modulus:x}", changes)
+        signed = Signed(version, file, len(data), _md5(data), rsa.sign(key, data), source, f"{key.modulus:x}", changes)
         write_private(self._signed_path, msgspec.json.format(msgspec.json.encode(signed)))
         return signed
 
@@ -140,6 +169,25 @@ class Keys:
                     hint="sudo apt-get install gcc libc6-dev",
                 )
             return made.read_bytes()
+
+
+def follows(new: Signed, held: str) -> bool:
+    """Whether a client that holds this key accepts the new one, perhaps over keys between."""
+    seen = 0
+    while held != new.public.text() and held in new.changes and seen <= len(new.changes):
+        following, signature = new.changes[held]
+        if not rsa.verify(rsa.public_of(held), following.encode(), signature):
+            return False
+        held, seen = following, seen + 1
+    return held == new.public.text()
+
+
+def _source() -> str:
+    return hashlib.sha256(SOURCE.read_bytes()).hexdigest()
+
+
+def _md5(data: bytes) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
 def _encoded(key: rsa.PrivateKey) -> bytes:

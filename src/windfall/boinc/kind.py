@@ -39,6 +39,8 @@ class BoincSettings(Struct, forbid_unknown_fields=True):
     """Bytes of the outputs of one workunit."""
     most_results: int = 100
     """Workunits that one answer brings."""
+    most_hosts: int = 200
+    """Hosts of one account."""
     validators: dict[str, str] = {}
     """Commands on the server's host that judge results, by the names under which jobs ask for them."""
 
@@ -90,6 +92,8 @@ def check(pool: PoolConfig, where: str) -> None:
         raise BadInput(f"{where}: most_upload is 1 KiB to 2 GB", hint="clients count the bytes of a request in 32 bits")
     if not 1 <= settings.most_results <= 1000:
         raise BadInput(f"{where}: most_results is 1 to 1000")
+    if not 1 <= settings.most_hosts <= 100_000:
+        raise BadInput(f"{where}: most_hosts is 1 to 100000")
     for name, command in settings.validators.items():
         if not _VALIDATOR.match(name):
             raise BadInput(f"{where}: a validator is called {name!r}", hint="1 to 40 letters, digits, _ and -")

@@ -23,8 +23,14 @@ MAX_OTHERS = 10_000
 MAX_STDERR_CHARS = 64 << 10
 MAX_VALUE_CHARS = 250
 MAX_CLOCK_S = 1e10
+MAX_MACHINE_CPUS = 1024
+"""Processors that a volunteer's machine is believed to have: a host gets tasks for all of them at once."""
+MAX_PLATFORMS = 10
+HEAD_BYTES = 8192
+"""The account key stands at the very begin of a request."""
 FINISHED, ABORTED = 5, 6
 """States of a result: computed and uploaded; aborted by server, user or client."""
+_KEY = re.compile(rb"<authenticator>([^<\n]{0,250})</authenticator>")
 _TAG = re.compile(r"\s*<([a-z0-9_]{1,40})>([^<\n]{0,4096})</\1>\s*\Z")
 
 
@@ -66,10 +72,10 @@ class HostInfo(Struct):
 
 
 class SchedulerRequest(Struct):
-    authenticator: str
     hostid: int
     seqno: int
-    platform: str
+    platforms: list[str]
+    """Of which it runs programs, its own first."""
     version: str
     wants_s: float
     """Processor seconds of work that are asked for; 0: none."""
@@ -85,6 +91,14 @@ class SchedulerRequest(Struct):
     """Results that the client has and has not finished or uploaded."""
     now_t: float = 0.0
     """The time by the client's clock; 0 if it does not say."""
+    doubtful: list[str] = []
+    """Results that are reported more than once: one of the reports is forged. They count as held."""
+
+
+def key_in(head: bytes) -> str:
+    """The account key that a request shows: strangers are told from volunteers before anything else is read."""
+    match = _KEY.search(head[:HEAD_BYTES])
+    return match[1].decode("utf-8", "replace") if match else ""
 
 
 def read_request(body: bytes) -> SchedulerRequest:
@@ -102,12 +116,11 @@ def read_request(body: bytes) -> SchedulerRequest:
     said = _scalars(head)
     ends: Counter[str] = Counter([report.name for report in reports])
     ends.update(set(others))
-    doubtful = {report.name for report in reports if ends[report.name] > 1}
+    doubtful = sorted({report.name for report in reports if ends[report.name] > 1})
     return SchedulerRequest(
-        authenticator=said.get("authenticator", "")[:MAX_VALUE_CHARS],
         hostid=_integer(said.get("hostid", "0"), MAX_INTEGER),
         seqno=_integer(said.get("rpc_seqno", "0"), MAX_INTEGER),
-        platform=_plain(said.get("platform_name", "")),
+        platforms=[_plain(said.get("platform_name", "")), *_alternatives(head)],
         version=".".join(
             str(_integer(said.get(name, "0"), 100_000))
             for name in ("core_client_major_version", "core_client_minor_version", "core_client_release")
@@ -117,17 +130,24 @@ def read_request(body: bytes) -> SchedulerRequest:
         sends_none=said.get("dont_send_work", "0").strip() == "1",
         host=_host(_scalars(host)),
         key="\n".join(line.strip() for line in _block(head, "code_sign_key")).strip()[:2000],
-        reports=[report for report in reports if report.name not in doubtful],
-        held=list(dict.fromkeys([*others, *sorted(doubtful)])),
+        reports=[report for report in reports if ends[report.name] == 1],
+        held=list(dict.fromkeys([*others, *doubtful])),
+        doubtful=[name for name in doubtful if name not in others],
         now_t=_number(_scalars(_block(head, "time_stats")).get("now", "0"), MAX_CLOCK_S),
     )
+
+
+def _alternatives(lines: list[str]) -> list[str]:
+    """Further platforms: the name in each of the first blocks `<alt_platform>`."""
+    begins = [at for at, line in enumerate(lines) if line.strip() == "<alt_platform>"][:MAX_PLATFORMS]
+    return [_plain(_scalars(lines[at + 1 : at + 2]).get("name", "")) for at in begins]
 
 
 def _scalars(lines: list[str]) -> dict[str, str]:
     """Fields on a line of their own; the first of a name counts."""
     found: dict[str, str] = {}
     for line in lines:
-        match = _TAG.match(line)
+        match = _TAG.match(line) if "<" in line else None
         if match is not None:
             found.setdefault(match[1], match[2])
     return found
@@ -240,7 +260,7 @@ def _host(said: dict[str, str]) -> HostInfo:
     return HostInfo(
         cpid=re.sub(r"[^0-9a-zA-Z]", "", said.get("host_cpid", ""))[:64],
         name=_plain(said.get("domain_name", "")),
-        cpus=max(1, _integer(said.get("p_ncpus", "1"), MAX_CPUS)),
+        cpus=max(1, _integer(said.get("p_ncpus", "1"), MAX_MACHINE_CPUS)),
         memory_bytes=int(_number(said.get("m_nbytes", "0"), float(MAX_MEMORY_BYTES))),
         disk_bytes=int(_number(said.get("d_free", "0"), float(MAX_INTEGER))),
         flops=_number(said.get("p_fpops", "0"), 1e18),

@@ -28,6 +28,15 @@ class PublicKey(Struct, frozen=True):
         return f"{BITS}\n{hex_lines(raw)}".strip()
 
 
+def public_of(text: str) -> PublicKey:
+    """The key of such a text. One that is none fits no signature."""
+    digits = "".join(text.split()[1:-1])
+    try:
+        return PublicKey(max(1, int(digits[: 2 * BYTES], 16)), int(digits[2 * BYTES :], 16))
+    except ValueError:
+        return PublicKey(1)
+
+
 class PrivateKey(Struct, frozen=True):
     modulus: int
     secret: int

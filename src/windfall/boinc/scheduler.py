@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from math import ceil
+from time import monotonic
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
@@ -18,19 +20,20 @@ from msgspec import Struct, field
 
 from windfall.boinc import names
 from windfall.boinc.accounts import Account
-from windfall.boinc.bundle import BadArchive, LaunchTask, TaskEnd, job_file, read_archive
-from windfall.boinc.credit import credit_of, owner_of
+from windfall.boinc.bundle import BadArchive, LaunchTask, TaskEnd, are_announced, job_file, read_archive
+from windfall.boinc.credit import owner_of
+from windfall.boinc.keys import PLATFORM
 from windfall.boinc.names import Bundle, grouped, read_name
 from windfall.boinc.replies import Reply, SentFile, SentWork
 from windfall.boinc.requests import ABORTED, FINISHED, Report, SchedulerRequest
-from windfall.boinc.validators import CannotJudge, judged
+from windfall.boinc.validators import CannotJudge, NotYet, judged, pieces_of
 from windfall.bounds import MAX_WANT
 from windfall.core.decisions import Assigned, HostAnswered
 from windfall.core.events import HostAsked, Key, Result, ResultsReported
 from windfall.core.jobs.attempts import given_up
 from windfall.core.matching.bundles import run_s
-from windfall.core.state.hosts.hosts import Host
-from windfall.core.state.jobs.bags import Attempt
+from windfall.core.state.hosts.hosts import GONE, Host
+from windfall.core.state.jobs.attempts import Attempt
 from windfall.server.http.workers.exchange import output_rows
 from windfall.server.http.workers.fingerprints import fingerprint
 from windfall.server.http.workers.handing_out import fail, hand_out
@@ -52,6 +55,11 @@ CLOCKS_AGREE_S = 300.0
 DOWNLOAD_FAILED = (0, 1, 2)
 ABORT_CAUSES = {202: CANCELLED, 197: TIME, 196: OOM, 198: OOM}
 """Why a client aborts a result, by its exit status; others are the volunteer's own wish, or a deadline."""
+NEWCOMER_HOLDS = 16
+"""Tasks that a host may hold before its first accepted result. A host that vanishes delays no more than these."""
+JUDGING_S = 100.0
+"""A client does not wait five minutes for an answer: what validators have not judged by then waits for the next."""
+MOST_JUDGED = 100_000
 NOT_STARTED = 200
 """Exit status of a result that had not begun when its deadline came."""
 DEFAULT_MEMORY_BYTES = 256 << 20
@@ -78,9 +86,15 @@ class Scheduler:
         self._locks: dict[str, asyncio.Lock] = {}
         self._md5: dict[str, str] = {}
         """MD5 of input blobs by their sha256."""
+        self._judged: dict[tuple[str, str, int], str] = {}
+        """By name and MD5 of an upload and a task: what a validator has said, while others of the upload wait."""
+        self._hosts_of: Counter[int] = Counter()
+        """Hosts of each account, perhaps with some that have gone since."""
 
     async def answer(self, request: SchedulerRequest, account: Account) -> Reply:
         name = self._host_name(request, account)
+        if self._service.state.host(name) is None and self._has_most_hosts(account):
+            return self._front.refusal("this account has as many hosts as the project lets one have")
         lock = self._locks.setdefault(name, asyncio.Lock())
         try:
             async with lock:
@@ -94,12 +108,16 @@ class Scheduler:
         unjudged = await self._take_reports(request.reports, account)
         reply.acks = [report.name for report in request.reports if report.name not in unjudged]
         held = self._held(request.held, account)
+        # What nobody waits for is acknowledged however often it is reported, or it would come for ever.
+        reply.acks += [name for name in request.doubtful if name not in held]
         host, assigned = await self._ask(request, account, name, held)
         if request.hostid != host.number:
             reply.hostid = host.number
-        reply.host_credit = credit_of(host)
+        reply.host_credit = host.record.credit
         key_is_good = self._front.tell_key(request.key, reply)
-        reply.aborts = [told for told in request.held if told not in held]
+        if request.wants_s > 0 and not self._front.serves(request.platforms):
+            reply.message = f"there are tasks for {PLATFORM} alone, not for {request.platforms[0] or 'yours'}"
+        reply.aborts = [told for told in request.held if told not in held and told not in reply.acks]
         if key_is_good:
             fresh = {key for piece in assigned for key in _keys(piece)}
             lost = [key for key in host.held if key not in held.attempts and key not in fresh and self._is_live(key)]
@@ -127,6 +145,16 @@ class Scheduler:
             return known.name
         return f"boinc-{account.id}-{request.host.cpid or 'unknown'}"
 
+    def _has_most_hosts(self, account: Account) -> bool:
+        """Whether an account has as many hosts as one may have: a client can make up any number of them."""
+        if not self._hosts_of or self._hosts_of[account.id] >= self._front.settings.most_hosts:
+            there = (host for host in self._service.state.hosts.values() if host.state != GONE)
+            self._hosts_of = Counter(map(owner_of, there))
+        if self._hosts_of[account.id] >= self._front.settings.most_hosts:
+            return True
+        self._hosts_of[account.id] += 1
+        return False
+
     def _ad(self, request: SchedulerRequest, account: Account) -> dict[str, Any]:
         machine = request.host
         # Everybody who may look at hosts sees the ad: names of people and of their machines only if they agreed.
@@ -147,10 +175,14 @@ class Scheduler:
         if known is not None and known.ad == ad:
             ad = None
         want = room = 0
-        if request.wants_s > 0 and not request.sends_none and self._front.serves(request.platform):
+        if request.wants_s > 0 and not request.sends_none and self._front.serves(request.platforms):
             out = 0 if known is None else len(known.held)
             want = min(MAX_WANT, max(ceil(request.idle), slots - out, 0 if out else 1))
             room = MAX_ROOM
+            if known is None or not known.record.results:
+                left = max(0, NEWCOMER_HOLDS - out)
+                want = min(want, left)
+                room = left - want
         n = 1 if known is None else known.session.n + 1
         holds = None if known is None else self._holds(known, held)
         event = HostAsked(service.driver.clock(), name, BOOT, n, want, slots, ad, holds=holds, room=room)
@@ -218,6 +250,8 @@ class Scheduler:
                 continue
             try:
                 await self._take(report, bundle, account, ended)
+            except NotYet:
+                unjudged.add(report.name)
             except CannotJudge as error:
                 log.error("the validator of job %d did not work, its results wait: %s", bundle.job, error)
                 unjudged.add(report.name)
@@ -239,8 +273,13 @@ class Scheduler:
         if not holders:
             return
         validator = self._front.validator(bundle.job)
-        ends = await asyncio.to_thread(self._unpacked, report, bundle, holders.keys(), validator)
+        told = {task.task: task.outputs for task in self.tasks_of(bundle)[0]}
+        outputs = {task: told.get(task, []) for task in holders}
+        ends = await asyncio.to_thread(self._unpacked, report, bundle, outputs, validator)
         ended.names.append(bundle.output)
+        for task in holders:
+            self._judged.pop((bundle.output, report.files[0].md5 if report.files else "", task), None)
+        rules = self._service.state.bags[bundle.job].classes
         now = self._service.driver.clock()
         for task, (host, attempt) in holders.items():
             key = (bundle.job, task, bundle.attempt)
@@ -254,19 +293,20 @@ class Scheduler:
             else:
                 end, row, digest = ends[task]
                 run = min(end.run_s, max(0.0, now - attempt.sent))
-                cpu_s = min(end.cpu_s, run * host.slots)
-                # A success without a fingerprint was found wrong by the validator.
+                # Credit is for the processors that the task asks for, whatever the host claims.
+                cpu_s = min(end.cpu_s, run * max(1.0, rules[self._service.state.bags[bundle.job].class_of(task)].cpus))
+                # A success without a fingerprint was found wrong: by the validator, or it has other files than it must.
                 is_wrong = end.cause == DONE and not digest
                 number, code = CAUSES.index(DISAGREED if is_wrong else end.cause), end.exit if end.cause != DONE else 0
                 results.append(Result(*key, number, code, now - run, now, cpu_s, end.rss_bytes, digest))
                 ended.outputs.append((key, row))
 
     def _unpacked(
-        self, report: Report, bundle: Bundle, wanted: Iterable[int], validator: list[str]
+        self, report: Report, bundle: Bundle, outputs: dict[int, list[str]], validator: list[str]
     ) -> dict[int, tuple[TaskEnd, bytes, str]] | None:
         """The end of each task with the row that is kept of it and its fingerprint; None if the report is no success.
 
-        Runs in a thread.
+        `outputs`: by task, the names and patterns of the files that it must leave. Runs in a thread.
         """
         file = report.files[0] if report.files else None
         if report.state != FINISHED or report.exit or file is None or file.refused or file.name != bundle.output:
@@ -281,9 +321,30 @@ class Scheduler:
             except BadArchive as error:
                 log.warning("the output of %s is refused: %s", report.name, error)
                 return None
-            return {end.task: (end, *self._kept(end, archive, validator)) for end in ends if end.task in set(wanted)}
+            until_s = monotonic() + JUDGING_S
+            found = {}
+            for end in ends:
+                if end.task in outputs:
+                    key = (bundle.output, file.md5, end.task)
+                    if end.cause == DONE and validator and key not in self._judged:
+                        self._judge(key, end, archive, validator, until_s)
+                    is_whole = end.cause != DONE or are_announced([name for name, *_ in end.files], outputs[end.task])
+                    row, digest = self._kept(end, archive)
+                    found[end.task] = end, row, self._judged.get(key, digest) if is_whole else ""
+            return found
 
-    def _kept(self, end: TaskEnd, archive: BinaryIO, validator: list[str]) -> tuple[bytes, str]:
+    def _judge(
+        self, key: tuple[str, str, int], end: TaskEnd, archive: BinaryIO, validator: list[str], until_s: float
+    ) -> None:
+        """Ask the validator, and remember what it says until all of the upload is judged."""
+        if monotonic() > until_s:
+            raise NotYet
+        if len(self._judged) >= MOST_JUDGED:
+            self._judged.clear()
+        files = [(name, pieces_of(archive, at, size)) for name, _, at, size in end.files]
+        self._judged[key] = judged(validator, end.stdout, files)
+
+    def _kept(self, end: TaskEnd, archive: BinaryIO) -> tuple[bytes, str]:
         """What is kept of a task, and its fingerprint; its files become blobs."""
         files: list[tuple[str, str, int, int]] = []
         for name, mode, at, size in end.files:
@@ -298,11 +359,7 @@ class Scheduler:
             more["outputs"] = sorted(files)
         if any(end.dropped):
             more["dropped"] = end.dropped
-        digest = ""
-        if end.cause == DONE and validator:
-            digest = judged(validator, end.stdout, [(name, at, size) for name, _, at, size in end.files], archive)
-        elif end.cause == DONE:
-            digest = fingerprint(end.stdout, end.dropped[0], files)
+        digest = fingerprint(end.stdout, end.dropped[0], files) if end.cause == DONE else ""
         return _pack([end.stdout, end.stderr, b"", more or None]), digest
 
     # --- work ---
@@ -328,7 +385,7 @@ class Scheduler:
         blobs = {source.removeprefix("in_"): None for task in tasks for _, source, _ in task.inputs}
         files = [job]
         for sha in blobs:
-            size = self._service.store.blob_size(sha)
+            size = await asyncio.to_thread(self._service.store.blob_size, sha)
             if size is None:
                 await fail(self._service, dict.fromkeys(bundle.attempts(), "an input file is no longer kept"))
                 return None

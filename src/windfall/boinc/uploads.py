@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import os
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,6 +20,9 @@ from windfall.boinc.names import read_output
 from windfall.boinc.rsa import hex_lines
 
 MAX_HEAD_BYTES = 8192
+STALLED_S = 300.0
+"""Clients give up a transfer that stands still for as long. The server does, too: the next one may begin then."""
+CLEARED_EVERY_S = 3600.0
 DONE, LATER, NEVER = 0, 1, -1
 """How a client goes on: it is done, it tries again later, it gives up."""
 _DATA = b"<data>\n"
@@ -86,6 +89,7 @@ class Uploads:
         self._folder, self._secret = folder, secret
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._busy: set[str] = set()
+        self._cleared_t: float | None = None
 
     def certificate(self, name: str, most_bytes: int) -> str:
         """The signature that a client must show to upload a file of this name, of at most `most_bytes`."""
@@ -150,9 +154,11 @@ class Uploads:
             file.write(piece)
             at += len(piece)
             try:
-                piece = await anext(pieces)
+                piece = await asyncio.wait_for(anext(pieces), STALLED_S)
             except StopAsyncIteration:
                 break
+            except TimeoutError:
+                raise Refused(LATER, "the transfer stands still") from None
         if at != head.size:
             raise Refused(LATER, "fewer bytes than were announced")
 
@@ -166,8 +172,14 @@ class Uploads:
             (self._folder / name).unlink(missing_ok=True)
             self._part(name).unlink(missing_ok=True)
 
-    def names(self) -> list[str]:
-        return sorted({path.name.removesuffix(".part") for path in self._folder.iterdir()})
+    def clear(self, now: float, is_awaited: Callable[[str], bool]) -> None:
+        """Remove outputs that nobody waits for any more, of jobs that were cancelled for instance; once an hour."""
+        if self._cleared_t is not None and self._cleared_t <= now < self._cleared_t + CLEARED_EVERY_S:
+            return
+        self._cleared_t = now
+        for name in {path.name.removesuffix(".part") for path in self._folder.iterdir()}:
+            if not is_awaited(name):
+                self.forget(name)
 
 
 def _md5(path: Path) -> str:

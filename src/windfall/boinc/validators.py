@@ -13,10 +13,11 @@ import os
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from windfall.bounds import MAX_INTEGER
 from windfall.errors import BadInput
 
 LIMIT_S = 60.0
@@ -32,6 +33,10 @@ class CannotJudge(Exception):
     """The validator did not work: the result is neither right nor wrong."""
 
 
+class NotYet(CannotJudge):
+    """The validator has not judged it yet, and the client would stop waiting."""
+
+
 def argv_of(command: str, where: str) -> list[str]:
     """The words of a command; BadInput unless its program is there."""
     try:
@@ -45,23 +50,23 @@ def argv_of(command: str, where: str) -> list[str]:
     return words
 
 
-def judged(argv: list[str], stdout: bytes, files: Iterable[tuple[str, int, int]], archive: BinaryIO) -> str:
-    """A fingerprint that equal results share; empty if the result is wrong. `files`: name, offset, size."""
+def judged(argv: list[str], stdout: bytes, files: Iterable[tuple[str, Iterable[bytes]]]) -> str:
+    """A fingerprint that equal results share; empty if the result is wrong. `files`: names with their bytes."""
     try:
-        return _judged(argv, stdout, files, archive)
+        return _judged(argv, stdout, files)
     except OSError as error:
         if error.errno in IMPOSSIBLE_NAMES:
             return ""
         raise CannotJudge(str(error)) from None
 
 
-def _judged(argv: list[str], stdout: bytes, files: Iterable[tuple[str, int, int]], archive: BinaryIO) -> str:
+def _judged(argv: list[str], stdout: bytes, files: Iterable[tuple[str, Iterable[bytes]]]) -> str:
     with tempfile.TemporaryDirectory(prefix="windfall-validate-") as name:
         folder = Path(name)
         (folder / "stdout").write_bytes(stdout)
         (folder / "files").mkdir()
-        for file, at, size in files:
-            _copy(archive, at, size, folder / "files" / file)
+        for file, pieces in files:
+            _copy(pieces, folder / "files" / file)
         said = folder / ".said"
         with open(said, "wb") as out:
             code = _run([*argv, name], folder, out)
@@ -73,14 +78,19 @@ def _judged(argv: list[str], stdout: bytes, files: Iterable[tuple[str, int, int]
             return hashlib.file_digest(printed, "sha256").hexdigest()[:32]
 
 
-def _copy(archive: BinaryIO, at: int, size: int, path: Path) -> None:
+def _copy(pieces: Iterable[bytes], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    archive.seek(at)
     with open(path, "wb") as copy:
-        while size > 0:
-            piece = archive.read(min(PIECE, size))
+        for piece in pieces:
             copy.write(piece)
-            size -= len(piece) or size
+
+
+def pieces_of(file: BinaryIO, at: int = 0, size: int = MAX_INTEGER) -> Iterator[bytes]:
+    """`size` bytes of a file from `at` on, or all that there are."""
+    file.seek(at)
+    while size > 0 and (piece := file.read(min(PIECE, size))):
+        yield piece
+        size -= len(piece)
 
 
 def _run(argv: list[str], folder: Path, out: BinaryIO) -> int:

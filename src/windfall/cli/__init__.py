@@ -35,7 +35,11 @@ SECTIONS: dict[str, Table] = {
     "Run tasks": {
         "run": ("windfall.cli.run.command", "run", "Run tasks or a workflow here, to the end."),
         "submit": ("windfall.cli.run.command", "submit", "Send tasks or a workflow to a server."),
-        "import": ("windfall.cli.run.importing", "import_group", "Make a job file of an array script of Slurm."),
+        "import": (
+            "windfall.cli.run.importing",
+            "import_group",
+            "Make job and workflow files of those of other systems.",
+        ),
         "demo": ("windfall.cli.run.demo", "demo", "Run an example in under two minutes."),
     },
     "Follow a job": {
@@ -84,6 +88,7 @@ SECTIONS: dict[str, Table] = {
         "lab": ("windfall.lab.command", "lab", "Reproduce the papers' tables and figures."),
         "bench": ("windfall.bench.command", "bench", "Measure speed against floors and peers."),
         "help": ("windfall.cli.topics", "help_command", "Explain deadlines, policies, pools, exit codes, completion."),
+        "completion": ("windfall.cli.completion", "completion", "Let the shell complete commands and options."),
         "version": ("windfall.cli.version", "version", "Print the version."),
     },
 }

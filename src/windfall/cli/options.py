@@ -16,7 +16,7 @@ from msgspec import Struct
 from windfall.bounds import MAX_TASKS
 from windfall.cli.help import SectionedCommand
 from windfall.cli.show.output import note
-from windfall.client.local import LocalServer, announced_server, here, state_location
+from windfall.client.local.server import LocalServer, announced_server, here, state_location
 from windfall.errors import BadInput, Unreachable, WindfallError
 from windfall.store.location import shown
 from windfall.units import parse_duration, show_duration
@@ -64,6 +64,10 @@ class Place(Struct):
             client = Client(local=LocalServer(state_location(self.state), worker=False), patience_s=patience_s)
         client.transport.on_silence = say_silence
         return client
+
+    def runs(self) -> bool:
+        """Whether a server is named, or one runs on the state."""
+        return bool(self.address) or announced_server(state_location(self.state).directory) is not None
 
     def require_jobs(self) -> None:
         """Refuse to look where nothing was ever kept: a server started there would leave an empty directory behind."""
@@ -198,11 +202,11 @@ class BehindDashes(SectionedCommand):
         "Tasks": ("csv", "range_", "stdin", "job_file", "workflow", "workflow_class", "emulate", "time_scale", "resume",
                   "changed", "name", "tags"),
         "Files and environment": ("inputs", "outputs", "cwd", "env", "stdin_text", "output_cap", "checkpoint"),
-        "Resources of a task": ("cpus", "memory", "fixed_memory", "gpus", "resources", "pin", "image", "wall",
+        "Resources of a task": ("cpus", "memory", "fixed_memory", "gpus", "resources", "nodes", "pin", "image", "wall",
                                 "estimate", "slots"),
         "Retries": ("max_failures", "max_losses", "max_failed_tasks", "grace"),
         "Deadline and money": ("deadline", "budget", "yes", "pools", "pools_file", "fleet", "reject",
-                               "accept_late", "planner", "confidence"),
+                               "accept_late", "planner", "confidence", "data"),
         "Policies": ("priority", *POLICY_NAMES, "replication", "max_replicas", "quorum", "validator", "attributes"),
         "Server and output": ("server", "token", "token_file", "cafile", "patience_s", "directory", "listen", "tail",
                               "max_wait_s", "as_json", "help"),
@@ -312,6 +316,15 @@ _BAG_OPTIONS: list[Callable[[Any], Any]] = [
         metavar="NAME=N",
         help="Units per task of what hosts or the server have: licence=1. Repeatable.",
     ),
+    click.option(
+        "--nodes", type=int, metavar="N", help="Whole hosts per task, of one pool and at once.  [default: slots of one]"
+    ),
+    click.option(
+        "--data",
+        multiple=True,
+        metavar="REGION=SIZE",
+        help="What each machine fetches, for plans; s3:// inputs are counted anyway. Repeatable.",
+    ),
     click.option("--pin", is_flag=True, default=None, help="Keep each task on cores of its own, of one NUMA node."),
     click.option("--image", metavar="IMAGE", help="Run tasks in a container of this image.  [default: none]"),
     click.option("--wall", metavar="TIME", help="Kill an attempt after this time.  [default: no limit]"),
@@ -364,8 +377,8 @@ def bag_options(command: F) -> F:
 _BAG_NAMES = [
     "tasks", "csv", "range_", "stdin", "job_file", "workflow", "workflow_class", "emulate", "time_scale", "name",
     "fleet", "deadline", "budget", "pools", "planner", "confidence", "checkpoint", "estimate", "env", "cwd",
-    "stdin_text", "inputs", "outputs", "cpus", "memory", "fixed_memory", "wall", "gpus", "resources", "pin", "image",
-    "max_failures", "max_losses",
+    "stdin_text", "inputs", "outputs", "cpus", "memory", "fixed_memory", "wall", "gpus", "resources", "nodes",
+    "pin", "image", "data", "max_failures", "max_losses",
     "max_failed_tasks", "quorum", "validator",
     "priority", "replication", "max_replicas", "grace", "output_cap", *POLICY_NAMES, "attributes", "tags", "template",
 ]  # fmt: skip
@@ -390,6 +403,7 @@ def _request(
     attributes: tuple[str, ...],
     tags: tuple[str, ...],
     resources: tuple[str, ...],
+    data: tuple[str, ...],
     **rest: Any,
 ) -> Request:
     from windfall.bags.settings import Settings
@@ -414,6 +428,7 @@ def _request(
         attributes={key: literal(text) for key, text in pairs(attributes, "--attribute").items()},
         tags=pairs(tags, "--tag"),
         resources=read_pairs(resources),
+        data=dict(pairs(data, "--data")),
         **rest,
     )
     return Request(

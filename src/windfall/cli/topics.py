@@ -68,13 +68,17 @@ Whatever stopped a run, nothing that was acknowledged is lost: the same command 
   windfall run tasks.txt || windfall tasks last --group-by cause
 """),
     "completion": ("Completion of commands and options in your shell.", """\
-Once, for the shell that you use:
+Once, for bash, zsh or fish, whichever $SHELL names:
 
-  bash   echo 'eval "$(_WINDFALL_COMPLETE=bash_source windfall)"' >> ~/.bashrc
-  zsh    echo 'eval "$(_WINDFALL_COMPLETE=zsh_source windfall)"' >> ~/.zshrc
-  fish   echo '_WINDFALL_COMPLETE=fish_source windfall | source' > ~/.config/fish/completions/windfall.fish
+  windfall completion --install
 
 Then open a new terminal and type: windfall st<Tab>
+
+It adds a line to ~/.bashrc or ~/.zshrc, or makes ~/.config/fish/completions/windfall.fish.
+To name the shell, or to see the script:
+
+  windfall completion zsh --install
+  windfall completion zsh
 """),
 }  # fmt: skip
 

@@ -6,19 +6,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from windfall.client.calls import RemoteTraceback
-    from windfall.client.client import Client, UnfinishedJobs
+    from windfall.client.client import Client, LateJob, UnfinishedJobs
     from windfall.client.executor import Executor, Future
     from windfall.client.job import Job
-    from windfall.client.milestones import progress
     from windfall.client.results import Task, TaskFailed
-    from windfall.client.sending import Sent
+    from windfall.client.showing.milestones import progress
+    from windfall.client.submitting.calls import RemoteTraceback
+    from windfall.client.submitting.sending import Sent
 
 __all__ = [
     "Client",
     "Executor",
     "Future",
     "Job",
+    "LateJob",
     "RemoteTraceback",
     "Sent",
     "Task",
@@ -32,12 +33,13 @@ _LATER = {
     "Executor": "executor",
     "Future": "executor",
     "Job": "job",
-    "RemoteTraceback": "calls",
-    "Sent": "sending",
+    "LateJob": "client",
+    "RemoteTraceback": "submitting.calls",
+    "Sent": "submitting.sending",
     "Task": "results",
     "TaskFailed": "results",
     "UnfinishedJobs": "client",
-    "progress": "milestones",
+    "progress": "showing.milestones",
 }
 """Loaded when they are asked for: `windfall status` without a server needs none of them."""
 

@@ -14,27 +14,31 @@ import threading
 import time
 import warnings
 import weakref
-from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 from urllib.parse import quote
 
+from windfall.bounds import convert
 from windfall.client.job import Job
-from windfall.client.local import LocalServer, here, state_location
-from windfall.client.transport import Transport, decode, encode
+from windfall.client.local.server import LocalServer, here, state_location
+from windfall.client.supply import Supply
+from windfall.client.transport import Transport
 from windfall.errors import BadInput, Unreachable
 
 if TYPE_CHECKING:
+    from windfall.api.answers import HostRow, Hosts, Jobs, JobStatus, NewToken, OneHost
+    from windfall.api.small import Classes, ListedToken, OneClass, Tokens, WorkflowClass
     from windfall.bags.submission import Submission
-    from windfall.client.calls import Calls
     from windfall.client.completed import Completed
     from windfall.client.executor import Executor, Future
-    from windfall.client.sending import Sent
+    from windfall.client.submitting.calls import Calls
+    from windfall.client.submitting.sending import Sent
     from windfall.client.workflow import Workflow
 
 Json = dict[str, Any]
+
 _GREETING_S = 8.0
 """A server that has not answered by then is taken for hung."""
 
@@ -43,7 +47,11 @@ class UnfinishedJobs(UserWarning):
     """Jobs that an earlier program had left were found; they are paused."""
 
 
-class Client:
+class LateJob(UserWarning):
+    """A job was submitted to a fleet that would not keep its deadline, or not that of another job."""
+
+
+class Client(Supply):
     """A connection to a server; everything else comes from here.
 
     server, token   where to; WINDFALL_SERVER and WINDFALL_TOKEN stand in for them
@@ -183,10 +191,14 @@ class Client:
         `settings` are those of `windfall run`: name, deadline, budget, memory, wall, cpus, env, cwd, inputs, outputs,
         max_failures, max_losses, max_failed_tasks, priority, policies, ...
 
+        A job in a `fleet` whose run times are estimated is laid out beside the others: if the fleet would not be in
+        time, a warning (`LateJob`) says so; `reject=True` raises Missed and submits nothing, `accept_late=True` does
+        not ask. `job.admission` has the figures.
+
         A call: `submit(f, x, key=y)` calls `f(x, key=y)` on a host; `executor` has settings for its calls.
         """
         if callable(command) and "params" not in settings:
-            from windfall.client.making import refuse_wrong_call
+            from windfall.client.submitting.making import refuse_wrong_call
 
             refuse_wrong_call(command, args, settings)
             return self._caller.submit(command, *args, **settings)
@@ -199,7 +211,7 @@ class Client:
         return self._submit_bag(command, params, settings)
 
     def _submit_bag(self, command: Any, params: Iterable[Any] | None, settings: dict[str, Any]) -> Job:
-        from windfall.client.making import call_bag, command_bag
+        from windfall.client.submitting.making import call_bag, command_bag
 
         if params is not None and not isinstance(params, list | range):
             params = list(params)
@@ -207,23 +219,34 @@ class Client:
             # On this host a task sees what the program that submitted it sees; with inputs it has a directory of its
             # own, as with `windfall run`: tasks side by side would place them over each other.
             settings.setdefault("cwd", str(here()))
+        late = _late(settings)
         if callable(command):
             bag = call_bag(command, params, settings, self._calls)
         else:
             bag = command_bag(command, params, settings)
-        sent = self.send(bag)
+        sent = self.send_told(bag, late)
         known = params
 
         def given(task: int) -> Any:
             return known[task] if known is not None else None
 
-        return Job(self._transport, sent.job, bag.spec.name, params=given, check=self.check, total=bag.count)
+        return Job(
+            self._transport, sent.job, bag.spec.name, params=given, check=self.check, total=bag.count,
+            admission=sent.admission,
+        )  # fmt: skip
+
+    def send_told(self, bag: Submission, late: Json) -> Sent:
+        """Send a bag; warn of a deadline that its fleet would not keep. `late`: `reject` or `accept_late`."""
+        sent = self.send(bag, **late)
+        if sent.admission is not None and not sent.admission["holds"]:
+            warnings.warn("; ".join(sent.admission["says"]), LateJob, stacklevel=4)
+        return sent
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
     @cached_property
     def _calls(self) -> Calls:
-        from windfall.client.calls import Calls
+        from windfall.client.submitting.calls import Calls
 
         return Calls(self._put_blob)
 
@@ -253,25 +276,33 @@ class Client:
 
     def progress(self, what: Job | Iterable[Future], timeout: float | None = None) -> None:
         """Wait for a job or for futures, and show on standard error how far they are."""
-        from windfall.client.milestones import progress
+        from windfall.client.showing.milestones import progress
 
         progress(what, timeout)
 
     def _put_blob(self, sha256: str, data: bytes) -> None:
-        from windfall.client.sending import put_blob
+        from windfall.client.submitting.sending import put_blob
 
         put_blob(self._transport, sha256, data)
 
-    def send(self, bag: Submission, on_progress: Callable[[int], None] = lambda total: None) -> Sent:
-        """Send a bag that was read or made: its files, its job, its tasks."""
-        from windfall.client.sending import send, send_file
+    def send(
+        self, bag: Submission, on_progress: Callable[[int], None] = lambda total: None, *, reject: bool = False,
+        accept_late: bool = False,
+    ) -> Sent:  # fmt: skip
+        """Send a bag that was read or made: its files, its job, its tasks.
 
+        A job in a fleet is told in `admission` whether its deadline would be kept. With `reject`, Missed if it would
+        not; with `accept_late` the fleet is not asked.
+        """
+        from windfall.client.submitting.sending import late_of, send, send_file
+
+        late, outline = late_of(bag, reject, accept_late)
         for sha256, path in bag.uploads.items():
             send_file(self._transport, sha256, path)
         count = bag.count if bag.spec.source.kind == "range" else 0
         return send(
             self._transport, bag.spec, bag.chunks, count=count, shape=bag.shape, estimates=bag.estimates,
-            on_progress=on_progress,
+            late=late, outline=outline, on_progress=on_progress,
         )  # fmt: skip
 
     def workflow(self, *, workflow_class: str = "", **settings: Any) -> Workflow:
@@ -286,11 +317,13 @@ class Client:
     def submit_class(self, workflow_class: str, /, **settings: Any) -> Job:
         """One more job of a class of workflows, with a deadline, a budget and `inputs` (NAME=FILE) of its own."""
         from windfall.bags.submission import Request
-        from windfall.client.making import settings_of
+        from windfall.client.submitting.making import settings_of
         from windfall.workflows.submission import instance_of
 
+        late = _late(settings)
         bag = instance_of(self.workflow_class(workflow_class), Request(settings=settings_of(settings)))
-        return Job(self._transport, self.send(bag).job, bag.spec.name, check=self.check)
+        sent = self.send_told(bag, late)
+        return Job(self._transport, sent.job, bag.spec.name, check=self.check, admission=sent.admission)
 
     def executor(self, name: str = "calls", **settings: Any) -> Executor:
         """A `concurrent.futures.Executor` on this server. `settings` as those of `submit`: cpus, memory, wall, ..."""
@@ -311,121 +344,40 @@ class Client:
         status = self._transport.get(f"/v1/jobs/{quote(str(reference), safe='')}")
         return Job(self._transport, status["job"], status["name"], check=self.check)
 
-    def jobs(self, state: str | None = None) -> list[Json]:
+    def jobs(self, state: str | None = None) -> list[JobStatus]:
         """The status of every job, the newest first."""
-        return list(self._transport.get("/v1/jobs", state=state)["jobs"])
+        answer: Jobs = self._transport.get("/v1/jobs", state=state)
+        return answer["jobs"]
 
-    def classes(self) -> list[Json]:
+    def classes(self) -> list[WorkflowClass]:
         """The classes of workflows."""
-        return list(self._transport.get("/v1/classes")["classes"])
+        answer: Classes = self._transport.get("/v1/classes")
+        return answer["classes"]
 
-    def workflow_class(self, name: str) -> Json:
+    def workflow_class(self, name: str) -> OneClass:
         """A class of workflows: the job that defines it, its specification, its number of tasks."""
-        return dict(self._transport.get(f"/v1/classes/{quote(name, safe='')}"))
+        answer: OneClass = self._transport.get(f"/v1/classes/{quote(name, safe='')}")
+        return answer
 
-    def hosts(self) -> list[Json]:
-        return list(self._transport.get("/v1/hosts")["hosts"])
+    def hosts(self) -> list[HostRow]:
+        return self.all_hosts()["hosts"]
 
-    def host(self, name: str) -> Json:
-        return dict(self._transport.get(f"/v1/hosts/{quote(name, safe='')}"))
+    def all_hosts(self) -> Hosts:
+        """With the sums of those that were forgotten."""
+        answer: Hosts = self._transport.get("/v1/hosts")
+        return answer
 
-    def pools(self) -> list[Json]:
-        return list(self._transport.get("/v1/pools")["pools"])
+    def host(self, name: str) -> OneHost:
+        row: OneHost = self._transport.get(f"/v1/hosts/{quote(name, safe='')}")
+        return row
 
-    def pool_states(self) -> Json:
-        """`pools`: as of `pools()`; `renting`: those that rent machines for plans."""
-        return dict(self._transport.get("/v1/pools"))
-
-    def add_pools(self, pools: list[Json], base: str = "") -> list[str]:
-        """Add pools to the server's state, each as it would stand below [[pool]]; paths in them are from `base`."""
-        return list(self._transport.post("/v1/pools", {"pools": pools, "base": base})["added"])
-
-    def tell_pool(self, name: str, action: str, reason: str = "") -> Json:
-        """`pause`, `resume` or `drain` a pool."""
-        return dict(self._transport.post(f"/v1/pools/{quote(name, safe='')}/{action}", {"reason": reason}))
-
-    def tell_front(self, pool: str, what: str, /, **body: Any) -> Json:
-        """Say something to the front of a pool of volunteers: `show`, `accounts`, `add-account`, `invite`, ..."""
-        return dict(self._transport.post(f"/v1/pools/{quote(pool, safe='')}/front/{what}", body))
-
-    def remove_pool(self, name: str, now: bool = False, wait_s: float = 10.0) -> Json:
-        """Take a pool away that was added; with `now`, end what is there. `left`: what is there still."""
-        body = encode({"now": now, "wait_s": wait_s})
-        return dict(decode(self._transport.request("DELETE", f"/v1/pools/{quote(name, safe='')}", body=body)))
-
-    def create_fleet(
-        self, name: str, pools: list[str], planner: str = "", budget_usd: float | None = None,
-        budget_s: float | None = None, owner_shares: dict[str, float] | None = None,
-        owner_caps: dict[str, int] | None = None,
-    ) -> Json:  # fmt: skip
-        """Machines that the jobs share which name this fleet; a budget is for each `budget_s`, an hour if not said.
-
-        `owner_shares`: weights of owners while the fleet is too small for all; `owner_caps`: their most cores at once.
-        """
-        body: Json = {"name": name, "pools": pools, "planner": planner, "budget_usd": budget_usd}
-        said = {"budget_s": budget_s, "owner_shares": owner_shares, "owner_caps": owner_caps}
-        more = {key: value for key, value in said.items() if value is not None}
-        return dict(self._transport.post("/v1/fleets", body | more))
-
-    def change_fleet(self, name: str, **changes: Any) -> Json:
-        """Other rules for a fleet; keys as of `POST /v1/fleets/FLEET/change`."""
-        return dict(self._transport.post(f"/v1/fleets/{quote(name, safe='')}/change", changes))
-
-    def fleets(self) -> list[Json]:
-        return list(self._transport.get("/v1/fleets")["fleets"])
-
-    def fleet(self, name: str) -> Json:
-        """One fleet with its unfinished jobs and its machines."""
-        return dict(self._transport.get(f"/v1/fleets/{quote(name, safe='')}"))
-
-    def fleet_cost(self, name: str) -> Json:
-        """The bill of a fleet, by machine and by job."""
-        return dict(self._transport.get(f"/v1/fleets/{quote(name, safe='')}/cost"))
-
-    def fleet_snapshot(self, name: str) -> bytes:
-        """What the planner of a fleet would be shown now, as MessagePack of `planning.contract.Snapshot`."""
-        return b64decode(self._transport.get(f"/v1/fleets/{quote(name, safe='')}/snapshot")["snapshot"])
-
-    def tell_fleet(self, name: str, action: str) -> Json:
-        """`pause`, `resume` or `drain` a fleet."""
-        return dict(self._transport.post(f"/v1/fleets/{quote(name, safe='')}/{action}", {}))
-
-    def delete_fleet(self, name: str) -> Json:
-        """Delete a fleet whose jobs have all ended."""
-        return dict(decode(self._transport.request("DELETE", f"/v1/fleets/{quote(name, safe='')}")))
-
-    def machines(self, pool: str = "", job: int | str = "", there: bool = False) -> Json:
-        """Rented machines (newest first), offers, and machines at the provider that are not this server's."""
-        query = {"pool": pool, "job": job, "there": int(there) or ""}
-        return dict(self._transport.get("/v1/machines", **query))
-
-    def market(self) -> list[Json]:
-        """What was learned of each offer: see `windfall market show --json`."""
-        return list(self._transport.get("/v1/market")["offers"])
-
-    def import_series(self, body: Json) -> Json:
-        """Add a published series to what is known of an offer: see `POST /v1/market`."""
-        return dict(self._transport.post("/v1/market", body))
-
-    def poke(self, pool: str, machine: str, what: str) -> Json:
-        """Do to a machine of an emulated cloud what a provider would do: hibernate, resume, terminate, notice."""
-        path = f"/v1/pools/{quote(pool, safe='')}/machines/{quote(machine, safe='')}/{what}"
-        return dict(self._transport.post(path))
-
-    def doctor(self, pool: str, trial: bool = True, wait_s: float = 30.0) -> Json:
-        """What a pool needs and what is wrong with it; `trial` starts a worker, which has to come within `wait_s`."""
-        path, word = f"/v1/pools/{quote(pool, safe='')}/doctor", os.urandom(3).hex() if trial else ""
-        until = time.monotonic() + wait_s
-        while True:
-            left_s = max(0.0, until - time.monotonic())
-            body = {"trial": word, "wait_s": min(left_s, 10.0), "last": left_s <= 10.0}
-            found: Json = self._transport.post(path, body)
-            if not found.pop("waits"):
-                return found
-
-    def tell_host(self, name: str, action: str, **body: Any) -> Json:
+    def tell_host(self, name: str, action: str, **body: Any) -> OneHost:
         """`block` (reason, for_s), `unblock` or `drain` a host."""
-        return dict(self._transport.post(f"/v1/hosts/{quote(name, safe='')}/{action}", body))
+        from windfall.api import requests
+
+        said = convert(body, requests.HostBody, f"to {action} a host")
+        row: OneHost = self._transport.post(f"/v1/hosts/{quote(name, safe='')}/{action}", said)
+        return row
 
     def events(self, after: int = 0, job: int | str | None = None, follow: bool = False) -> Iterator[Json]:
         """The log from a record on, one decision after the other; with `follow`, also those to come."""
@@ -440,17 +392,24 @@ class Client:
 
     # -- tokens ------------------------------------------------------------------------------------------------------
 
-    def create_token(self, role: str, name: str = "", user: str = "", life_s: float | None = None) -> Json:
+    def create_token(self, role: str, name: str = "", user: str = "", life_s: float | None = None) -> NewToken:
         """A token: good for `life_s` seconds or until it is revoked, for the jobs of one user or for all."""
-        body = {"role": role, "name": name, "user": user, "life_s": life_s}
-        return dict(self._transport.post("/v1/tokens", body))
+        from windfall.api import requests
 
-    def rotate_token(self, ident: str, grace_s: float = 0.0) -> Json:
+        made: NewToken = self._transport.post("/v1/tokens", requests.TokenBody(role, name, user, life_s))
+        return made
+
+    def rotate_token(self, ident: str, grace_s: float = 0.0) -> NewToken:
         """A token in the place of another one, which ends after `grace_s` seconds."""
-        return dict(self._transport.post(f"/v1/tokens/{quote(ident, safe='')}/rotate", {"grace_s": grace_s}))
+        from windfall.api import requests
 
-    def tokens(self) -> list[Json]:
-        return list(self._transport.get("/v1/tokens")["tokens"])
+        path = f"/v1/tokens/{quote(ident, safe='')}/rotate"
+        made: NewToken = self._transport.post(path, requests.RotateBody(grace_s))
+        return made
+
+    def tokens(self) -> list[ListedToken]:
+        answer: Tokens = self._transport.get("/v1/tokens")
+        return answer["tokens"]
 
     def revoke_token(self, ident: str) -> None:
         self._transport.request("DELETE", f"/v1/tokens/{quote(ident, safe='')}")
@@ -518,3 +477,8 @@ def _importable_here() -> str:
         entries = [*os.environ["PYTHONPATH"].split(os.pathsep), *entries]
     own = [entry for entry in dict.fromkeys(entries) if entry and not entry.startswith((sys.prefix, sys.base_prefix))]
     return os.pathsep.join(own)
+
+
+def _late(settings: Json) -> Json:
+    """`reject` and `accept_late`, taken out of the settings of a job."""
+    return {name: bool(settings.pop(name, False)) for name in ("reject", "accept_late")}

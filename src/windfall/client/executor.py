@@ -23,10 +23,10 @@ from typing import Any
 import msgspec
 
 from windfall.bags.params import from_calls
-from windfall.client.calls import Calls
-from windfall.client.making import call_spec
 from windfall.client.results import Task
-from windfall.client.sending import send_chunks
+from windfall.client.submitting.calls import Calls
+from windfall.client.submitting.making import call_spec
+from windfall.client.submitting.sending import send_chunks
 from windfall.client.transport import Frame, Transport
 from windfall.errors import Unreachable, WindfallError
 
@@ -49,7 +49,7 @@ class Future(concurrent.futures.Future):  # type: ignore[type-arg]
         return f"<Future of task {'not sent yet' if self.task is None else self.task}: {self._how()}>"
 
     def _repr_html_(self) -> str:
-        from windfall.client.notebook import future_html
+        from windfall.client.showing.notebook import future_html
 
         return future_html(repr(self), self._how())
 

@@ -7,12 +7,17 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from windfall.client import table
 from windfall.client.completed import Completed
 from windfall.client.results import ENDED, Task, tasks_of
+from windfall.client.showing import table
 from windfall.errors import BadInput
 
 if TYPE_CHECKING:
+    from windfall.api.answers import Cancelled, JobPool, JobPools, JobStatus, Picture, Pictures, Retried, TaskRow
+    from windfall.api.asking import Admission, Unfinished
+    from windfall.api.explained import Explained, Group, Groups
+    from windfall.api.renting import JobCost
+    from windfall.api.small import Rendered, WorkflowGraph
     from windfall.client.transport import Transport
 
 POLL_S = 25.0
@@ -34,10 +39,13 @@ class Job:
         params: Callable[[int], Any] | None = None,
         check: Callable[[], None] = lambda: None,
         total: int | None = None,
+        admission: Admission | None = None,
     ) -> None:
         self.id = number
         self.name = name
         self.transport = transport
+        self.admission = admission
+        """What its fleet said of its deadline when it was submitted; None: it was not asked."""
         self._params = params
         self.check = check
         self._path = f"/v1/jobs/{number}"
@@ -49,11 +57,11 @@ class Job:
 
     def _repr_html_(self) -> str:
         """As a notebook shows it: how far it is now."""
-        from windfall.client.notebook import job_html
+        from windfall.client.showing.notebook import job_html
 
         return job_html(self.status())
 
-    def _see(self, status: Json) -> Json:
+    def _see(self, status: JobStatus) -> JobStatus:
         tasks = status["tasks"]
         failed = f", {tasks['failed']:,} failed" if tasks["failed"] else ""
         self._seen = f"{status['state']}, {tasks['done']:,} of {tasks['total']:,} done{failed}"
@@ -61,16 +69,16 @@ class Job:
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
-    def status(self, *, newer_than: int | None = None, wait_s: float = 0.0) -> Json:
+    def status(self, *, newer_than: int | None = None, wait_s: float = 0.0) -> JobStatus:
         """Where it stands (docs/reference/http-api.md). With `newer_than` (a version), waits until there is news."""
         if newer_than is None:
-            return self._see(dict(self.transport.get(self._path)))
-        return self._see(dict(self.transport.get(self._path, version=newer_than, wait_s=round(wait_s, 3))))
+            return self._see(self.transport.get(self._path))
+        return self._see(self.transport.get(self._path, version=newer_than, wait_s=round(wait_s, 3)))
 
     def spec(self) -> Json:
         return dict(self.transport.get(f"{self._path}/spec"))
 
-    def tasks(self, state: str | None = None) -> Iterator[Json]:
+    def tasks(self, state: str | None = None) -> Iterator[TaskRow]:
         """Its tasks by number, in one state or in all, fetched as they are looked at."""
         after: int | None = 0
         while after is not None:
@@ -84,38 +92,46 @@ class Job:
             return task
         return int(self.transport.get(f"{self._path}/tasks", name=task)["tasks"][0]["task"])
 
-    def graph(self) -> Json:
+    def graph(self) -> WorkflowGraph:
         """A workflow: its tasks with their names, states and parents."""
-        return dict(self.transport.get(f"{self._path}/workflow"))
+        answer: WorkflowGraph = self.transport.get(f"{self._path}/workflow")
+        return answer
 
-    def pools(self) -> list[Json]:
+    def pools(self) -> list[JobPool]:
         """What each pool has done for it: tasks, lost attempts, throughput, machines, cost."""
-        return list(self.transport.get(f"{self._path}/pools")["pools"])
+        answer: JobPools = self.transport.get(f"{self._path}/pools")
+        return answer["pools"]
 
-    def groups(self) -> list[Json]:
+    def groups(self) -> list[Group]:
         """Its failures, grouped by cause."""
-        return list(self.transport.get(f"{self._path}/groups")["groups"])
+        answer: Groups = self.transport.get(f"{self._path}/groups")
+        return answer["groups"]
 
-    def explain(self, task: int | str | None = None) -> Json:
+    def explain(self, task: int | str | None = None) -> Explained:
         """Why the job, or one task, waits; or its story."""
         number = None if task is None else self.number_of(task)
-        return dict(self.transport.get(f"{self._path}/explain", task=number))
+        answer: Explained = self.transport.get(f"{self._path}/explain", task=number)
+        return answer
 
-    def cost(self) -> Json:
+    def cost(self) -> JobCost:
         """The bill: cost by machine, offer and pool, and the forecast."""
-        return dict(self.transport.get(f"{self._path}/cost"))
+        answer: JobCost = self.transport.get(f"{self._path}/cost")
+        return answer
 
-    def pictures(self) -> list[Json]:
+    def pictures(self) -> list[Picture]:
         """Its pictures as the console shows them: `name`, `html` (an SVG with its key) and `says`, one sentence."""
-        return list(self.transport.get(f"{self._path}/pictures")["pictures"])
+        answer: Pictures = self.transport.get(f"{self._path}/pictures")
+        return answer["pictures"]
 
-    def unfinished(self) -> Json:
+    def unfinished(self) -> Unfinished:
         """What is left of it and what may be rented for it, as its planner knows it."""
-        return dict(self.transport.get(f"{self._path}/unfinished"))
+        answer: Unfinished = self.transport.get(f"{self._path}/unfinished")
+        return answer
 
-    def render(self, task: int | str) -> Json:
+    def render(self, task: int | str) -> Rendered:
         """What a task runs: `argv`, `params`, `env`, `cwd`."""
-        return dict(self.transport.get(f"{self._path}/render/{self.number_of(task)}"))
+        answer: Rendered = self.transport.get(f"{self._path}/render/{self.number_of(task)}")
+        return answer
 
     def parameters_digest(self, tasks: int) -> str:
         """A hash of the parameters of its first tasks: lists that begin alike have the same."""
@@ -139,11 +155,11 @@ class Job:
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
-    def watch(self, timeout_s: float | None = None) -> Iterator[Json]:
+    def watch(self, timeout_s: float | None = None) -> Iterator[JobStatus]:
         """Its status now, and again whenever it has changed, until it has ended or the time is over."""
         return self._statuses(timeout_s, only_end=False)
 
-    def _statuses(self, timeout_s: float | None, only_end: bool) -> Iterator[Json]:
+    def _statuses(self, timeout_s: float | None, only_end: bool) -> Iterator[JobStatus]:
         """As `watch`; with `only_end` the server answers when the job has ended, not after every commit."""
         about = {"ended": 1} if only_end else {}
         until = None if timeout_s is None else time.monotonic() + timeout_s
@@ -155,17 +171,17 @@ class Job:
                 return
             self.check()
             query = {"version": status["version"], "wait_s": round(left_s, 3), **about}
-            status = self._see(dict(self.transport.get(self._path, **query)))
+            status = self._see(self.transport.get(self._path, **query))
             yield status
 
-    def wait(self, timeout: float | None = None) -> Json:
+    def wait(self, timeout: float | None = None) -> JobStatus:
         """Wait until it has ended. Returns its status; `TimeoutError` if `timeout` seconds were not enough."""
-        status: Json = deque(self._statuses(timeout, only_end=True), maxlen=1).pop()
+        status: JobStatus = deque(self._statuses(timeout, only_end=True), maxlen=1).pop()
         if status["state"] not in ENDED:
             raise TimeoutError(f"job {self.id} '{self.name}' is {status['state']} after {timeout:g} s")
         return status
 
-    def __await__(self) -> Generator[Any, None, Json]:
+    def __await__(self) -> Generator[Any, None, JobStatus]:
         """`await job`: as `wait`, without blocking the event loop."""
         import asyncio
 
@@ -286,14 +302,18 @@ class Job:
         if cancelled and not failed and tasks is None:
             tasks = [row["task"] for row in self.tasks("cancelled")]
         numbers = None if tasks is None else [self.number_of(task) for task in tasks]
-        body = {"tasks": numbers, "cancelled": cancelled, "memory": memory}
-        return int(self.transport.post(f"{self._path}/retry", body)["retried"])
+        from windfall.api.requests import RetryBody
+
+        answer: Retried = self.transport.post(f"{self._path}/retry", RetryBody(numbers, cancelled, memory))
+        return answer["retried"]
 
     def cancel(self, tasks: Sequence[int | str] | None = None, reason: str = "") -> int:
         """Cancel what has not ended, all of it or some tasks, with what waits for them. Returns how many that was."""
         numbers = None if tasks is None else [self.number_of(task) for task in tasks]
-        answer = self.transport.post(f"{self._path}/cancel", {"tasks": numbers, "reason": reason})
-        return int(answer["cancelled"])
+        from windfall.api.requests import CancelBody
+
+        answer: Cancelled = self.transport.post(f"{self._path}/cancel", CancelBody(numbers, reason))
+        return answer["cancelled"]
 
     def forget(self) -> None:
         """Remove it, with all its results, from the server. BadInput if it has not ended, or is still needed."""
@@ -303,10 +323,13 @@ class Job:
         """No more tasks will come: a job of calls ends with those that it has."""
         self.transport.post(f"{self._path}/seal")
 
-    def resume(self) -> Json:
+    def resume(self) -> JobStatus:
         """Continue a job that is paused. Returns its status."""
         return self.change(paused=False)
 
-    def change(self, **changes: Any) -> Json:
+    def change(self, **changes: Any) -> JobStatus:
         """Change settings of a job that runs (docs/reference/http-api.md names them). Returns its status."""
-        return dict(self.transport.post(f"{self._path}/change", changes))
+        from windfall.api.requests import changes_from
+
+        status: JobStatus = self.transport.post(f"{self._path}/change", changes_from(changes))
+        return status

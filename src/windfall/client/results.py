@@ -126,7 +126,7 @@ class Task:
         if self.cause == "python" and self.value_bytes:
             import pickle
 
-            from windfall.client.calls import raised
+            from windfall.client.submitting.calls import raised
 
             return raised(pickle.loads(self.value_bytes))
         cause = self.cause or self.state

@@ -15,7 +15,7 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from windfall.errors import BadCredentials, BadInput, Kind, Unreachable, WindfallError
+from windfall.errors import BadCredentials, BadInput, Kind, Missed, Unreachable, WindfallError
 from windfall.wire import frames
 
 if TYPE_CHECKING:  # loaded with the first request: a command that reads the log itself needs none of it
@@ -309,7 +309,8 @@ def error_of(status: int, data: bytes, url: str) -> WindfallError:
         text = data[:200].decode(errors="replace").strip()
         message, hint, code = f"{url} answered {status}: {text or 'nothing'}", "is it a windfall server?", ""
         said = {}
-    error = _CLASSES.get(status, WindfallError)(message, hint=hint, code=code)
+    kind = Missed if code == "too-late" else _CLASSES.get(status, WindfallError)
+    error = kind(message, hint=hint, code=code)
     if isinstance(said, dict) and isinstance(said.get("retryable"), bool):
         error.retryable = said["retryable"] or status in _AGAIN
     if isinstance(said, dict) and said.get("kind") in set(Kind):

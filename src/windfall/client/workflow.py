@@ -22,8 +22,8 @@ from windfall.bags.settings import Needs, amounts_of, words
 from windfall.bags.shell import argv_of, has_shell_words
 from windfall.bags.template import Scope, compile_texts
 from windfall.client.job import Job
-from windfall.client.local import here
-from windfall.client.making import settings_of
+from windfall.client.local.server import here
+from windfall.client.submitting.making import settings_of
 from windfall.errors import BadInput
 from windfall.units import parse_bytes, parse_duration
 from windfall.workflows.spec import TaskSpec, checked
@@ -82,7 +82,7 @@ class Workflow:
     ) -> Step:
         """One task. `after`: steps or names to wait for. `inputs`: files, or steps whose outputs it takes.
 
-        `needs`: cpus, memory, gpus, resources, wall, env, stdin, max_failures.
+        `needs`: cpus, memory, gpus, resources, nodes, wall, env, stdin, max_failures.
         """
         _refuse_call(command)
         argv = argv_of(command) if isinstance(command, str) else list(command)
@@ -128,6 +128,7 @@ class Workflow:
     def submit(self, **settings: Any) -> Job:
         """Check it whole, send it, and return its job. `settings` add to those that the workflow was made with."""
         said = {**self._settings, **settings}
+        late = {name: bool(said.pop(name, False)) for name in ("reject", "accept_late")}
         declared = any(task.inputs or task.outputs for task in self._tasks)
         if self._client.is_local and not declared:
             said.setdefault("cwd", str(here()))
@@ -137,8 +138,8 @@ class Workflow:
         spec = checked(name, "workflow", self._tasks, known)
         bag = submission_of(spec, Path(base), settings_of(said), workflow_class=self._class)
         bag.spec = msgspec.structs.replace(bag.spec, key=f"python-{secrets.token_hex(12)}")
-        sent = self._client.send(bag)
-        return Job(self._client.transport, sent.job, bag.spec.name, check=self._client.check)
+        sent = self._client.send_told(bag, late)
+        return Job(self._client.transport, sent.job, bag.spec.name, check=self._client.check, admission=sent.admission)
 
     def _add(
         self, argv: list[str], name: str, after: After, inputs: Files, outputs: tuple[str, ...], needs: dict[str, Any]
@@ -158,6 +159,7 @@ class Workflow:
                 cores=int(own.cpus or 1),
                 memory_bytes=0 if own.memory is None else parse_bytes(own.memory, f"{place}: memory"),
                 resources=tuple(sorted(amounts_of(own).items())),
+                nodes=own.nodes,
                 env={key: str(value) for key, value in own.env.items()},
                 stdin=own.stdin,
                 wall_s=None if own.wall is None else parse_duration(own.wall, f"{place}: wall"),
@@ -178,7 +180,7 @@ class Workflow:
                 return name
 
 
-_NEEDS = ("cpus", "memory", "gpus", "resources", "wall", "env", "stdin", "max_failures")
+_NEEDS = ("cpus", "memory", "gpus", "resources", "nodes", "wall", "env", "stdin", "max_failures")
 
 
 def _needs(given: dict[str, Any], place: str) -> Needs:

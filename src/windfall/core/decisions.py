@@ -15,6 +15,7 @@ from windfall.core.sites.instances import Placement
 from windfall.core.state.hosts.learned import Advice
 from windfall.core.state.hosts.pools import Ask, Breaker, Flow
 from windfall.planning.offers import Offer
+from windfall.quick import quickly_set
 
 Units = tuple[tuple[str, int, int], ...]
 """(resource, index of the unit on its host, thousandths of it). The index -1: counted for the whole server."""
@@ -22,13 +23,14 @@ Stop = tuple[int, str]
 """A job that is stopped, and why."""
 # What is made of one result.
 ACCEPTED, RETRIED, FAILED_FOR_GOOD, REQUEUED, LOST_FOR_GOOD, STALE, WASTE, DROPPED, OTHERS_RUN, RETURNED = range(10)
-VOTED = 10
+VOTED, PART = 10, 11
 VERDICT_NAMES = (
     "accepted", "retried", "failed", "requeued", "lost", "stale", "waste", "dropped", "others run", "returned",
-    "waits for others to agree",
+    "waits for others to agree", "waits for the other hosts of its task",
 )  # fmt: skip
 
 
+@quickly_set
 class Assigned(Struct, array_like=True, gc=False):
     """`count` tasks from `first` on, all as attempt number `attempt`; given up at `deadline` if there is one."""
 
@@ -44,8 +46,28 @@ class Assigned(Struct, array_like=True, gc=False):
     """Units of resources that the one task of this piece gets."""
 
 
-FRESH, AGAIN, DEADLINE_REPLICA, TAIL_REPLICA, TEST = range(5)
-WHY_NAMES = ("first attempt", "tried again", "replaces a silent attempt", "replica in the tail", "test of a host")
+FRESH, AGAIN, DEADLINE_REPLICA, TAIL_REPLICA, TEST, MEMBER = range(6)
+WHY_NAMES = (
+    "first attempt", "tried again", "replaces a silent attempt", "replica in the tail", "test of a host",
+    "one host of several",
+)  # fmt: skip
+
+
+class GangFormed(Struct, array_like=True, gc=False):
+    """A task takes whole hosts: the one of rank 0 runs attempt `first`, the next one `first + 1`, and so on."""
+
+    job: int
+    task: int
+    first: int
+    hosts: list[int]
+    """Their numbers, by rank."""
+    units: list[Units] = []
+    """Units of resources that each gets; empty: the task needs none."""
+
+    def part(self, rank: int) -> Assigned:
+        """What the host of this rank is given."""
+        units = self.units[rank] if self.units else ()
+        return Assigned(self.job, self.task, 1, self.first + rank, None, MEMBER, None, units)
 
 
 class Decision(Struct, tag=True, array_like=True, gc=False):
@@ -85,22 +107,29 @@ class Checked(Struct, array_like=True, gc=False):
     """Processor seconds that it is credited."""
 
 
+@quickly_set
 class ResultsJudged(Decision):
+    """The verdicts, and what else follows from the results.
+
+    What is seldom there is a tuple: the empty one is always the same, an empty list would be made for each decision.
+    """
+
     verdicts: list[int]
     observed: list[int] = []
     """Places of the results whose latencies are learned from."""
-    ran: list[tuple[int, float]] = []
+    ran: tuple[tuple[int, float], ...] = ()
     """(place, seconds at speed 1 or multiples of the estimate) of results whose run times are learned from."""
-    replan: list[int] = []
+    replan: tuple[int, ...] = ()
     """Jobs to replan because the estimate of their run times has changed enough."""
-    stopped: list[Stop] = []
-    advice: list[Advice] = []
-    memory: list[tuple[int, int]] = []
+    stopped: tuple[Stop, ...] = ()
+    advice: tuple[Advice, ...] = ()
+    memory: tuple[tuple[int, int], ...] = ()
     """(place, bytes) of results that died of too little memory, and what their tasks get from now on."""
-    checked: list[Checked] = []
+    checked: tuple[Checked, ...] = ()
     """What accepted results say about hosts of volunteers."""
 
 
+@quickly_set
 class HostAnswered(Decision):
     host: int
     repeat: bool = False
@@ -109,17 +138,18 @@ class HostAnswered(Decision):
     assigned: list[Assigned] = []
     cancel: list[Key] = []
     refused: str = ""
-    tails: list[tuple[int, bool]] = []
+    tails: tuple[tuple[int, bool], ...] = ()
     """Jobs that enter or leave their tail phase with this answer."""
     probation: tuple[float, str] | None = None
     """The host gets nothing until this time, for this reason."""
     test: bool = False
     """What is assigned is a test: the host was on probation."""
     tell: bool = False
-    """The host shall say what it holds: numbers were skipped, so the log was cut off behind an answer that it saw."""
+    """The host shall say what it is and holds. Numbers were skipped, so the log was cut off behind an answer that it
+    saw; or it was forgotten while it was away."""
     stop: str = ""
     """Why the worker shall end, if it shall."""
-    stopped: list[Stop] = []
+    stopped: tuple[Stop, ...] = ()
     lessons: Lessons | None = None
     tested_until: float | None = None
     """The next test of a host that is being tested, should this one fail."""
@@ -127,10 +157,16 @@ class HostAnswered(Decision):
     """How far the host's pool is trusted from now on, if that changes."""
     given_back: int = 0
     """The machine of this host, which ends because its pool is drained and it holds nothing more."""
-    hand_back: list[Key] = []
+    hand_back: tuple[Key, ...] = ()
     """Attempts that it returns if they have not begun: another host is idle."""
-    taken_back: list[tuple[int, int, int, int]] = []
+    taken_back: tuple[tuple[int, int, int, int], ...] = ()
     """(host, job, task, attempt) of what other hosts are asked to return, for this one is idle."""
+    gang: GangFormed | None = None
+    """The hosts that a task takes from now on; this host is one of them."""
+    begin: tuple[Key, ...] = ()
+    """Attempts of several hosts that begin now: every host of the task holds its own."""
+    all_joined: Key | None = None
+    """The attempt that this host takes with this answer, if it is the last host of its task to do so."""
 
 
 class TasksChosen(Decision):
@@ -193,6 +229,12 @@ class TimeJudged(Decision):
     """(job, tasks of which one more replica enters the queue) of jobs whose replication cycle is over."""
     renewed: list[int] = []
     """Hosts of volunteers, which may be silent for days: their leases begin anew."""
+    forgotten: list[tuple[int, str, str | None]] = []
+    """Hosts that have left long ago, or were too many; the pool and the owner under which their work is counted."""
+    forget_t: float | None = None
+    """When to look again for hosts to forget; None: this decision did not look."""
+    forget_beyond: int = 0
+    """Look earlier if more hosts than this have left by then."""
 
 
 class ClientsAsked(Decision):
@@ -224,6 +266,12 @@ class SiteSettled(Decision):
     refused: str = ""
     stopped: list[Stop] = []
     lessons: Lessons | None = None
+    leaving: list[tuple[int, str]] = []
+    """Preemptible instances that a review tells to leave, and why."""
+    price_usd: float | None = None
+    """The price of an hour of one vCPU, if the market was cleared."""
+    review_t: float | None = None
+    """When the next review is due; None: as before."""
 
 
 class PlanTaken(Decision):
@@ -243,6 +291,8 @@ class PlanTaken(Decision):
     replan_t: float = inf
     """When the job is planned again although nothing has happened."""
     lessons: Lessons | None = None
+    recalled: list[int] = []
+    """Machines whose tasks save and wait again; then the machines end."""
 
 
 class MachineSettled(Decision):
@@ -267,6 +317,8 @@ class JobLetGo(Decision):
     """The job is forgotten; or why it is not."""
 
     refused: str = ""
+    share_microusd: int = 0
+    """Of a job in a named fleet: what it is charged for the machines of the fleet."""
 
 
 class CheckpointKept(Decision):

@@ -197,11 +197,12 @@ class Engine:
         """Decide and apply: what drivers do with every event."""
         # `decide` and `apply` in one: this runs for every event of millions.
         decide, apply = HANDLERS[type(event)]
-        record: Record = RecordOf(state.seq + 1, event, decide(state, event, self.policies))
+        seq, decided = state.seq + 1, decide(state, event, self.policies)
+        record: Record = RecordOf(seq, event, decided)
         if event.t > state.t:
             state.t = event.t
-        apply(state, event, record.decided)
-        state.seq = record.seq
+        apply(state, event, decided)
+        state.seq = seq
         if state.supply.pools:
             supply_apply.note_demand(state, event)
         return record

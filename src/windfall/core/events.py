@@ -14,7 +14,7 @@ from windfall.bounds import MAX_MEMORY_BYTES
 from windfall.core.sites.instances import InstanceEnd, Resources, SiteRules, Wish
 from windfall.core.state.hosts.pools import PoolRules
 from windfall.core.state.renting.fleets import FleetRules
-from windfall.planning.contract import Plan
+from windfall.planning.contract import Plan, PlanInputs
 from windfall.planning.counts import CountSettings, PriceCounts, SeriesSource
 from windfall.planning.offers import Offer
 from windfall.timeouts.learning.memory import CountRules
@@ -54,6 +54,10 @@ class TaskClass(Struct, frozen=True, array_like=True):
     """Resources by name, in thousandths of a unit: of its host, or of the server (`Settings.resources`)."""
     container: bool = False
     """It runs in a container: its host must have an engine for these."""
+    nodes: int = 0
+    """Whole hosts of one pool that a task takes, all at once; 0: slots of one host (core.matching.gangs)."""
+    checkpoint_s: float | None = None
+    """How often it saves; None: that is not known, or left to the engine."""
 
     def memory_for(self, attempt: int) -> int:
         if not self.memory_per_attempt:
@@ -90,6 +94,10 @@ class JobRules(Struct, frozen=True, array_like=True):
     """The named fleet that serves it; empty: if it may rent machines, one of its own."""
     quorum: int = 0
     """Owners of volunteers' hosts that must agree on a result; 0: it is not for volunteers."""
+    data_gb: dict[str, float] = {}
+    """Gigabytes that each of its machines fetches, by the region where they lie; empty text: not known."""
+    task_data_gb: dict[str, float] = {}
+    """Gigabytes that a task fetches on average beside these, likewise."""
 
 
 class Bookkeeping(Struct, frozen=True, array_like=True):
@@ -119,8 +127,8 @@ class Settings(Struct, frozen=True, array_like=True):
 
     lease_s: float = 60.0
     """Silence after which a host's attempts are unknown; after as much again they are lost."""
-    host_forget_s: float = 7 * 86400.0
-    """Seconds after which a host that has left is forgotten."""
+    host_forget_s: float = 90 * 86400.0
+    """Seconds since a host was last heard, after which one that has left is forgotten; infinity: never."""
     tail_enter: float = 1.0
     """A bag enters its tail when its unsent tasks are at most this many times the slots of the live hosts."""
     tail_leave: float | None = None
@@ -140,6 +148,8 @@ class Settings(Struct, frozen=True, array_like=True):
     """Seconds between two looks at the running tasks of a bag that queues its replicas."""
     resources: dict[str, int] = {}
     """Resources that are counted for the whole server, such as licences, in thousandths of a unit."""
+    hosts_kept: int | None = 10_000
+    """Hosts that have left: beyond this, those that were heard longest ago are forgotten. None: no limit."""
 
 
 class Event(Struct, tag=True, array_like=True, gc=False):
@@ -351,10 +361,12 @@ class SiteHostReported(Event):
     started: list[tuple[int, float]] = []
     ended: list[InstanceEnd] = []
     leaving: str | None = None
+    secret: str = ""
+    """The hash of the secret that the host shows from now on; empty: as before."""
 
 
 class InstanceRequested(Event):
-    """Somebody wants a command run on the site: a normal request."""
+    """Somebody wants a command run on the site: a normal request, or a bid in its market."""
 
     site: str
     wish: Wish
@@ -374,7 +386,7 @@ class InstanceCancelled(Event):
 
 
 class SiteLooked(Event):
-    """Time to see whether agents have fallen silent."""
+    """Time to see whether agents have fallen silent, and to review what runs where that is due."""
 
     site: str
 
@@ -423,6 +435,8 @@ class PlanProposed(Event):
     seq: int
     plan: Plan
     error: str = ""
+    inputs: PlanInputs | None = None
+    """What the planner was shown; None where none was asked, and in older logs."""
 
 
 class MachineStarted(Event):

@@ -99,20 +99,21 @@ def wake_at(state: State) -> float:
         at = deadlines[0][0]
     if state.supply.look_t < at:
         at = state.supply.look_t
+    if hosts.forget_t < at:
+        at = hosts.forget_t
     lease_s = state.settings.lease_s
     if lease_s < inf:
         for number in hosts.live:
             silent_t = hosts[number].times.seen_t + lease_s
             at = silent_t if silent_t < at else at
             break
-        for number in hosts.unknown:
-            lost_t = hosts[number].times.seen_t + 2 * lease_s
+        if hosts.unknown:
+            lost_t = hosts[next(iter(hosts.unknown))].times.seen_t + 2 * lease_s
             at = lost_t if lost_t < at else at
-            break
     if state.bags.cycled:
         at = min(at, next_cycle_t(state))
     if state.sites:
-        at = min(at, *(site.look_t for site in state.sites.values()))
+        at = min(at, *(min(site.look_t, site.review_t) for site in state.sites.values()))
     return at
 
 
@@ -121,7 +122,9 @@ def due(state: State, t: float) -> list[AnyEvent]:
     found: list[AnyEvent] = []
     if is_due(state, t):
         found.append(TimerFired(t))
-    found += [SiteLooked(t, site.rules.name) for site in state.sites.values() if site.look_t <= t]
+    for site in state.sites.values():
+        if min(site.look_t, site.review_t) <= t:
+            found.append(SiteLooked(t, site.rules.name))
     if state.supply.look_t <= t:
         found.append(OverlayDue(t))
     return found

@@ -107,9 +107,9 @@ def instances(site: SiteState, reported: set[int]) -> list[PoolWorker]:
     """The preemptible instances that are there, and, once, those that have ended (`reported` is kept up to date)."""
     workers = []
     for one in site.instances.values():
-        if one.preemptible and one.state in OPEN:
+        if one.is_worker and one.state in OPEN:
             workers.append(PoolWorker(site.name_of(one.number)))
-        elif one.preemptible and one.state == ENDED and one.number not in reported:
+        elif one.is_worker and one.state == ENDED and one.number not in reported:
             reported.add(one.number)
             failed = one.cause in (EXIT, NO_COMMAND)
             workers.append(PoolWorker(site.name_of(one.number), False, one.text if failed else ""))

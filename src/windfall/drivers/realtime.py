@@ -21,32 +21,25 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from windfall.core.decisions import AnyDecision, HostAnswered, SiteSettled
+from windfall.core.decisions import AnyDecision
 from windfall.core.engine import Engine
 from windfall.core.events import (
     AnyEvent,
-    Event,
-    HostAsked,
-    OverlayDue,
     ServerStarted,
     Settings,
-    SiteHostReported,
-    SiteLooked,
-    TimerFired,
 )
 from windfall.core.formats import read_record
-from windfall.core.mentions import job_column
-from windfall.core.records import FORMAT, Record, decode_record, encode_record
+from windfall.core.records import FORMAT, Record, decode_record
 from windfall.core.state.snapshot import load, pieces
 from windfall.core.state.state import State
 from windfall.core.wishes import due, wake_at
 from windfall.drivers import copying
 from windfall.drivers.clock import SteadyClock
 from windfall.drivers.failures import ServerFailed, Uncommitted, Unwritable, crash_file
+from windfall.drivers.log_rows import HEARTBEAT, log_row
 from windfall.drivers.old_logs import whole_log
 from windfall.drivers.timings import Timings
 from windfall.errors import BadInput, WindfallError
@@ -560,44 +553,4 @@ class Realtime:
             self._set_timer()
 
 
-HEARTBEAT = "heartbeat"
-"""Kind of the records that say only that a host is alive; they are pruned behind a snapshot."""
-
-
-_QUIET = (SiteSettled(), SiteSettled(repeat=True))
-
-
-def log_row(record: Record) -> LogRow:
-    event = record.event
-    kind = type(event)
-    is_quiet = _HEARTBEATS.get(kind)
-    name = HEARTBEAT if is_quiet is not None and is_quiet(event, record.decided) else kind.__name__
-    return LogRow(record.seq, event.t, job_column(record), name, encode_record(record))
-
-
-def _host_is_alive(event: HostAsked, decided: HostAnswered) -> bool:
-    """Does nothing change but the time at which the host was last seen?"""
-    if decided.assigned or event.ad is not None:
-        return False
-    return not (decided.cancel or decided.lost or decided.tails or decided.probation)
-
-
-def _agent_is_alive(event: SiteHostReported, decided: SiteSettled) -> bool:
-    return not (event.capacity or event.started or event.ended or event.leaving) and decided in _QUIET
-
-
-def _nothing_is_due(event: AnyEvent, decided: AnyDecision) -> bool:
-    return not any(getattr(decided, name) for name in decided.__struct_fields__)
-
-
-_HEARTBEATS: dict[type[Event], Callable[[Any, Any], bool]] = {
-    HostAsked: _host_is_alive,
-    SiteHostReported: _agent_is_alive,
-    SiteLooked: lambda event, decided: decided in _QUIET,
-    TimerFired: _nothing_is_due,
-    OverlayDue: lambda event, decided: not decided.asks,
-}
-"""Which records say only that somebody is alive, or that there was nothing to do. By event: most have no such case."""
-
-
-__all__ = ["Batch", "ChunkRow", "JobRow", "OutputRow", "Realtime", "log_row"]
+__all__ = ["Batch", "ChunkRow", "JobRow", "OutputRow", "Realtime"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from windfall.core.engine import Engine
 from windfall.core.events import AnyEvent, ServerStarted, Settings
@@ -19,6 +19,7 @@ from windfall.core.state.snapshot import load, save
 from windfall.core.state.state import State
 from windfall.core.wishes import PlanWish, Wishes, due, plan_wish, wake_at, wishes
 from windfall.drivers import thinking
+from windfall.errors import BadInput
 from windfall.planning.contract import Plan, Planner, Snapshot
 
 Call = Callable[..., None]
@@ -26,12 +27,24 @@ FindPlanner = Callable[[str, str], Planner]
 """A planner by its name and by what it plans: a bag, a workflow or a fleet."""
 
 
+class PlanTook(NamedTuple):
+    """How the making of one plan goes."""
+
+    seconds: float
+    answered: bool = True
+    """False: the planner had no answer in time, and its fallback stepped in."""
+
+
+def _no_answer(name: str, snapshot: Snapshot) -> Plan:
+    raise BadInput("no answer in time")
+
+
 class Simulated:
     """Drives one engine through virtual seconds, from zero."""
 
     def __init__(
         self, engine: Engine, settings: Settings | None = None, keep: Callable[[Record], None] | None = None,
-        planner: FindPlanner | None = None, planning_s: float = 0.0, plans_took_s: tuple[float, ...] = (),
+        planner: FindPlanner | None = None, planning_s: float = 0.0, plans_took: tuple[PlanTook, ...] = (),
     ) -> None:  # fmt: skip
         self.engine = engine
         self.state = State()
@@ -44,8 +57,8 @@ class Simulated:
         self._timer_at = inf
         self._saved: bytes | None = None
         self._planner, self._planning_s = planner, planning_s
-        self._plans_took_s = iter(plans_took_s)
-        """How long the first plans take, one after the other; all later ones take `planning_s`."""
+        self._plans_took = iter(plans_took)
+        """How the first plans go, one after the other; all later ones take `planning_s`."""
         self._planned: dict[int, float] = {}
         """Fleets for which a planner is at work or will be called, and when."""
         self.carry_out: Callable[[Wishes], None] = _nobody
@@ -68,15 +81,20 @@ class Simulated:
         if self._keep is not None:
             self._keep(record)
         fleet = state.fleet
-        # Asked after every one of millions of events: mostly the list holds nothing but a time.
-        if wake_at(state) < self._timer_at or fleet.plans_due or fleet.to_order or fleet.to_end or state.supply.asked:
+        # Asked after every one of millions of events: mostly the list of wishes holds nothing but a time.
+        if fleet.plans_due or fleet.to_order or fleet.to_end or state.supply.asked:
             self._carry_out(wishes(state))
+        elif (wake_t := wake_at(state)) < self._timer_at:
+            self._wake(wake_t)
         return record
+
+    def _wake(self, t: float) -> None:
+        self._timer_at = t
+        self.at(t, self._fire)
 
     def _carry_out(self, wanted: Wishes) -> None:
         if wanted.wake_t < self._timer_at:
-            self._timer_at = wanted.wake_t
-            self.at(wanted.wake_t, self._fire)
+            self._wake(wanted.wake_t)
         if self._planner is not None and wanted.plans:
             for fleet in wanted.plans:
                 if fleet not in self._planned and (wish := plan_wish(self.state, fleet)) is not None:
@@ -101,12 +119,12 @@ class Simulated:
         self._planned[fleet] = inf
         names_up_to = self._names_up_to(wish)
         asked = thinking.question(self.state, wish, self.now, names_up_to)
-        answered = thinking.answer(wish, asked, self._ask, self._ask)
-        planning_s = next(self._plans_took_s, self._planning_s)
-        if planning_s:
-            self.after(planning_s, self._propose, wish, self.state.seq, answered)
+        took = next(self._plans_took, PlanTook(self._planning_s))
+        answered = thinking.answer(wish, asked, self._ask if took.answered else _no_answer, self._ask)
+        if took.seconds:
+            self.after(took.seconds, self._propose, wish, self.state.seq, asked, answered)
         else:
-            self._propose(wish, self.state.seq, answered)
+            self._propose(wish, self.state.seq, asked, answered)
 
     def _names_up_to(self, wish: PlanWish) -> float:
         assert self._planner is not None
@@ -119,10 +137,10 @@ class Simulated:
         assert self._planner is not None
         return self._planner(name, snapshot.kind)(snapshot)
 
-    def _propose(self, wish: PlanWish, seq: int, answered: tuple[Plan, str]) -> None:
+    def _propose(self, wish: PlanWish, seq: int, asked: Plan | Snapshot, answered: tuple[Plan, str]) -> None:
         if wish.fleet in self._planned and self._saved is None:
             del self._planned[wish.fleet]
-            self.submit(thinking.proposal(wish, seq, self.now, answered))
+            self.submit(thinking.proposal(wish, seq, self.now, asked, answered))
 
     def stop_server(self) -> None:
         """The server goes down: it keeps its saved state, and its timers do not fire."""

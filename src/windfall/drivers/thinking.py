@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from windfall.core.events import PlanProposed
-from windfall.core.renting import plans
+from windfall.core.renting import plans, views
 from windfall.core.state.state import State
 from windfall.core.wishes import PlanWish
 from windfall.errors import BadInput
-from windfall.planning.contract import Plan, Snapshot
+from windfall.planning.contract import Plan, Snapshot, inputs_of
 
 Ask = Callable[[str, Snapshot], Plan]
 """A planner's name and what it is shown; its plan. Raises if it has none."""
@@ -20,7 +20,7 @@ Ask = Callable[[str, Snapshot], Plan]
 
 def question(state: State, wish: PlanWish, t: float, names_up_to: float) -> Plan | Snapshot:
     """What to show the planner; or the plan itself, where none is needed because the job has ended."""
-    return plans.closing(state, wish.fleet) or plans.view(state, wish.fleet, t, names_up_to)
+    return plans.closing(state, wish.fleet) or views.view(state, wish.fleet, t, names_up_to)
 
 
 def answer(wish: PlanWish, asked: Plan | Snapshot, ask: Ask, fall_back: Ask) -> tuple[Plan, str]:
@@ -37,9 +37,10 @@ def answer(wish: PlanWish, asked: Plan | Snapshot, ask: Ask, fall_back: Ask) -> 
         return Plan(replan_t=asked.t + wish.retry_s), f"{error} and failed as well: {_why(failure)}"
 
 
-def proposal(wish: PlanWish, seq: int, t: float, answered: tuple[Plan, str]) -> PlanProposed:
+def proposal(wish: PlanWish, seq: int, t: float, asked: Plan | Snapshot, answered: tuple[Plan, str]) -> PlanProposed:
     plan, error = answered
-    return PlanProposed(t, wish.fleet, seq, plan, error)
+    inputs = inputs_of(asked) if isinstance(asked, Snapshot) else None
+    return PlanProposed(t, wish.fleet, seq, plan, error, inputs)
 
 
 def _why(failure: Exception) -> str:

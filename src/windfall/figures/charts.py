@@ -5,11 +5,14 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Sequence
 
-from windfall.figures.timeline import BOTTOM, FAR, LEFT, RIGHT, TOP, WIDTH, Axis, escaped, framed, levels
+from windfall.figures.timeline import BOTTOM, FAR, LEFT, RIGHT, TOP, WIDTH, Axis, escaped, framed, levels, nice
 
 HUES = 8
 """Colours of a stack; the ninth layer has the colour of the first again."""
 BAR = 22.0
+ROOM_FOR_A_WORD = 76.0
+APART = 46.0
+"""Points of a front that are nearer to each other than this have one set of words."""
 
 
 def stacked_chart(
@@ -69,11 +72,11 @@ def histogram_chart(
                 f'height="{bottom - y(count):.1f}"><title>{count:,}: {html.escape(show_x(start))} to '
                 f"{html.escape(show_x(end))}</title></rect>"
             )
-    for place in range(5):
-        value = low + (high - low) * place / 4
+    for value in nice(low, high, 5):
+        at = x(value)
+        anchor = "end" if at > WIDTH - RIGHT - 20 else "middle"
         parts.append(
-            f'<text x="{x(value):.1f}" y="{bottom + 18:.1f}" text-anchor="{"end" if place == 4 else "middle"}">'
-            f"{html.escape(show_x(value))}</text>"
+            f'<text x="{at:.1f}" y="{bottom + 18:.1f}" text-anchor="{anchor}">{html.escape(show_x(value))}</text>'
         )
     if far:
         parts.append(
@@ -142,13 +145,24 @@ def front_chart(
         f'<rect class="impossible" x="{LEFT}" y="{TOP}" width="{max(0.0, x(min(earliest, right)) - LEFT):.1f}" '
         f'height="{height}"><title>impossible</title></rect>'
     )
+    if x(min(earliest, right)) - LEFT > ROOM_FOR_A_WORD:
+        parts.append(f'<text class="limit-name" x="{LEFT + 6}" y="{TOP + 16}">impossible</text>')
     upper = " ".join(f"{x(at):.1f},{y(high):.1f}" for at, _, _, high in points)
     lower = " ".join(f"{x(at):.1f},{y(low):.1f}" for at, _, low, _ in reversed(points))
     middle = " ".join(f"{x(at):.1f},{y(mean):.1f}" for at, mean, _, _ in points)
     parts.append(f'<polygon class="area" points="{upper} {lower}"/><polyline class="curve" points="{middle}"/>')
+    parts.append(f'<text x="{LEFT - 8}" y="{bottom + 18:.1f}" text-anchor="end">deadline</text>')
+    parts.append(f'<text x="{LEFT - 8}" y="{bottom + 34:.1f}" text-anchor="end">runs in time</text>')
+    named = -APART
     for (at, mean, _, _), note in zip(points, notes, strict=True):
+        tip = f"{show_x(at)}: {show_y(mean)}, {note} in time"
         parts.append(
-            f'<circle class="dot" cx="{x(at):.1f}" cy="{y(mean):.1f}" r="4"/>'
+            f'<circle class="dot" cx="{x(at):.1f}" cy="{y(mean):.1f}" r="4"><title>{escaped(tip)}</title></circle>'
+        )
+        if x(at) - named < APART:
+            continue  # its words would lie on those before
+        named = x(at)
+        parts.append(
             f'<text x="{x(at):.1f}" y="{bottom + 18:.1f}" text-anchor="middle">{html.escape(show_x(at))}</text>'
             f'<text x="{x(at):.1f}" y="{y(mean) - 10:.1f}" text-anchor="middle">{html.escape(show_y(mean))}</text>'
             f'<text x="{x(at):.1f}" y="{bottom + 34:.1f}" text-anchor="middle">{html.escape(note)}</text>'

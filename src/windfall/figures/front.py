@@ -1,60 +1,69 @@
-"""The picture of `windfall plan --plot`: cost against deadline, and machines over time. Touches: the file it draws."""
+"""What a deadline costs: the picture of `windfall plan --plot` and of the console's page Plan. Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from windfall.api.answers import Picture
+from windfall.figures.charts import HUES, front_chart, stacked_chart
+from windfall.figures.job import show_tick
+from windfall.figures.standalone import standalone
+from windfall.figures.timeline import Axis, escaped
+from windfall.units import show_duration, show_usd
 
 if TYPE_CHECKING:
     from windfall.sim.studies.forecast import Forecast
 
-COLOURS = {"spot": "tab:blue", "on-demand": "tab:orange"}
+
+class FrontPoint(Struct, frozen=True):
+    """One deadline: cost and its interval in dollars, and how many runs were in time."""
+
+    deadline_s: float
+    mean: float
+    low: float
+    high: float
+    met: int
+    runs: int
 
 
-def draw(name: str, deadline_s: float, soonest_s: float, found: dict[float, Forecast | None], path: str) -> None:
-    """Two panels; times in minutes or hours, as they are read most easily."""
-    from windfall.figures.canvas import new_figure, save
-
-    longest_s = max([deadline_s, *found])
-    unit_s, unit = (3600.0, "hours") if longest_s >= 2 * 3600 else (60.0, "minutes")
-    unit_s, unit = (unit_s, unit) if longest_s >= 120 else (1.0, "seconds")
-    figure, (left, right) = new_figure(1, 2, width=11.0, height=4.2)
-    figure.suptitle(f"'{name}': what a deadline costs")
-    _front(left, [made for made in found.values() if made is not None], deadline_s, soonest_s, unit_s, unit)
-    made = found[deadline_s]
-    if made is not None:
-        _machines(right, made, unit_s, unit)
-    else:
-        right.set_axis_off()
-        right.text(0.5, 0.5, "your deadline is impossible", ha="center", transform=right.transAxes)
-    save(figure, path)
+def front_picture(points: Sequence[FrontPoint], earliest_s: float, own_s: float | None) -> Picture:
+    """Cost against deadline, the earliest first."""
+    notes = [f"{each.met}/{each.runs}" for each in points]
+    says = "; ".join(
+        f"{show_tick(each.deadline_s)}: {show_usd(each.mean)}, {note} in time"
+        for each, note in zip(points, notes, strict=True)
+    )
+    rows = [(each.deadline_s, each.mean, each.low, each.high) for each in points]
+    drawn = front_chart(rows, notes, earliest_s, own_s, show_tick, show_usd, says)
+    return {"name": "What a deadline costs", "html": drawn, "says": says + "."}
 
 
-def _front(axes: Any, made: list[Forecast], deadline_s: float, soonest_s: float, unit_s: float, unit: str) -> None:
-    made = sorted(made, key=lambda each: each.deadline_s)
-    x = [each.deadline_s / unit_s for each in made]
-    costs = [each.cost_usd for each in made]
-    axes.fill_between(x, [c.low for c in costs], [c.high for c in costs], alpha=0.2, label="9 of 10 runs")
-    axes.plot(x, [c.mean for c in costs], marker="o", label="mean cost")
-    most = max(c.high for c in costs) or 1.0
-    for each, at, cost in zip(made, x, costs, strict=True):
-        share = each.met / len(each.runs)
-        if share < 1:
-            axes.annotate(f"{share:.0%} in time", (at, cost.mean), textcoords="offset points", xytext=(4, 8),
-                          color="tab:red", fontsize=8)  # fmt: skip
-    axes.axvspan(0, soonest_s / unit_s, color="tab:red", alpha=0.12, label="impossible")
-    axes.axvline(deadline_s / unit_s, color="black", linestyle=":", label="your deadline")
-    axes.set(xlabel=f"deadline ({unit})", ylabel="cost ($)", xlim=(0, max(x) * 1.05), ylim=(0, most * 1.15))
-    axes.legend(frameon=False, fontsize=8)
+def plan_picture(name: str, deadline_s: float, soonest_s: float, found: dict[float, Forecast | None]) -> str:
+    """An SVG document: cost against deadline, and the machines over time for the job's own deadline."""
+    made = sorted((each for each in found.values() if each is not None), key=lambda each: each.deadline_s)
+    points = [
+        FrontPoint(each.deadline_s, each.cost_usd.mean, each.cost_usd.low, each.cost_usd.high, each.met, len(each.runs))
+        for each in made
+    ]
+    own = found[deadline_s]
+    pictures = [front_picture(points, soonest_s, deadline_s), *([_machines(own)] if own is not None else [])]
+    return standalone(f"'{name}'", pictures)
 
 
-def _machines(axes: Any, made: Forecast, unit_s: float, unit: str) -> None:
+def _machines(made: Forecast) -> Picture:
     times, counts = made.machines_over_time()
-    x = [t / unit_s for t in times]
-    markets = sorted(counts)
-    axes.stackplot(x, [counts[market] for market in markets], labels=markets, step="mid",
-                   colors=[COLOURS.get(market, "tab:grey") for market in markets], alpha=0.8)  # fmt: skip
-    axes.axvline(made.deadline_s / unit_s, color="black", linestyle=":", label="your deadline")
-    if (finish := made.finish_s) is not None:
-        axes.axvspan(finish.low / unit_s, finish.high / unit_s, color="tab:green", alpha=0.15, label="done (9 of 10)")
-    axes.set(xlabel=f"time ({unit})", ylabel="machines, on average", xlim=(0, None), ylim=(0, None))
-    axes.legend(loc="upper right", fontsize=8)
+    step_s = times[1] - times[0] if len(times) > 1 else 2 * times[0]
+    axis = Axis(times[-1] + step_s / 2, made.deadline_s)
+    key = "".join(
+        f'<span><i class="key hue{number % HUES}"></i>{escaped(market)}</span> ' for number, market in enumerate(counts)
+    )
+    done = made.finish_s
+    says = "Machines over time, the mean of all runs." + (
+        "" if done is None else f" Done after {show_duration(done.low)} to {show_duration(done.high)} in most runs."
+    )
+    layers = list(counts.items()) or [("none", [0.0] * len(times))]
+    drawn = stacked_chart(layers, step_s, axis, show_tick, lambda value: f"{value:.3g}", says)
+    return {"name": says, "html": f"<p>{key}</p>{drawn}", "says": says}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import log10
 from typing import Any
 
+from windfall.api.answers import Picture
 from windfall.figures.charts import picture
+from windfall.figures.standalone import standalone
 from windfall.figures.timeline import escaped
 from windfall.figures.workflow import MOST_TASKS, Place, layout, state_of, steps_of
 from windfall.workflows.wfformat import class_of
@@ -18,7 +20,7 @@ MARGIN, WIDE = 24.0, 760.0
 LABELLED = 60
 
 
-def graph_picture(told: Json) -> dict[str, str]:
+def graph_picture(told: Mapping[str, Any]) -> Picture:
     """A workflow as `GET /v1/jobs/JOB/workflow` describes it: `name`, `html` and `says`."""
     tasks = told["tasks"]
     counts = Counter(map(state_of, tasks))
@@ -28,6 +30,11 @@ def graph_picture(told: Json) -> dict[str, str]:
     key = "".join(f'<span><i class="key is-{state}"></i>{state}</span> ' for state in STATES if counts[state])
     drawn = _tasks(tasks, says) if len(tasks) <= MOST_TASKS else _steps(tasks, says)
     return {"name": "Graph", "html": f"<p>{key}</p>{drawn}", "says": says}
+
+
+def graph_document(told: Mapping[str, Any]) -> str:
+    """The same as an SVG document."""
+    return standalone(f"job {told['job']} '{told['name']}': {told['state']}", [graph_picture(told)])
 
 
 def _scaled(place: Sequence[Place], row: float, right: float) -> tuple[list[Place], float]:

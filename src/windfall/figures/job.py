@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from windfall.api.answers import Picture
 from windfall.figures.charts import HUES, bars_chart, histogram_chart, stacked_chart
 from windfall.figures.timeline import Axis, Bar, Fan, escaped, rows_chart, steps_chart
 from windfall.units import show_duration, show_usd
 
 Json = dict[str, Any]
-Picture = dict[str, str]
-"""`name`, `html` (a key and an SVG) and `says`: the same in one sentence, for those who do not see it. One with `wide`
-needs the whole width of a page."""
 WIDE = "yes"
 FAR = 3.0
 """A forecast further away than this many times what has happened is cut off there."""
@@ -137,7 +135,7 @@ def machine_pictures(series: Json, axis: Axis) -> list[Picture]:
         lost="reclaimed or failed", **({"done": "a task", "running": "a task that runs"} if with_tasks else {}),
     )  # fmt: skip
     drawn = rows_chart(rows, axis, show_tick, says, above)
-    found = [{"name": "Rented machines", "html": words + drawn, "says": says, "wide": WIDE}]
+    found: list[Picture] = [{"name": "Rented machines", "html": words + drawn, "says": says, "wide": WIDE}]
     price = [(t_s, usd) for t_s, usd in series["price_per_h"]]
     if price:
         most = max(usd for _, usd in price)

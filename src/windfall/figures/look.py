@@ -16,20 +16,25 @@ DARK = (
 PALETTE = f":root{{color-scheme:light dark;{LIGHT}}}@media(prefers-color-scheme:dark){{:root{{{DARK}}}}}"
 """For the head of a page."""
 STYLE = """
-.chart{overflow-x:auto}.chart svg{display:block;width:100%;min-width:560px;height:auto}
+div.chart{overflow-x:auto;background:linear-gradient(90deg,var(--back) 40%,transparent) 0/3em 100% no-repeat local,
+linear-gradient(270deg,var(--back) 40%,transparent) 100%/3em 100% no-repeat local,
+linear-gradient(90deg,var(--line),transparent) 0/1.2em 100% no-repeat,
+linear-gradient(270deg,var(--line),transparent) 100%/1.2em 100% no-repeat}
+.chart svg{display:block;width:100%;min-width:560px;height:auto}
 .chart text{font:13px system-ui,sans-serif;fill:var(--soft)}.chart .name{fill:var(--ink)}
 .chart .grid{stroke:var(--line);stroke-width:1}.chart .limit{stroke:var(--bad);stroke-width:1.5;stroke-dasharray:5 4}
 .chart .limit-name{fill:var(--bad)}.chart .curve{fill:none;stroke:var(--main);stroke-width:2}
 .chart .area{fill:var(--main);opacity:.13}.done{fill:var(--good)}.failed{fill:var(--bad)}.lost{fill:var(--odd)}
 .boot{fill:var(--wait)}.hibernated{fill:var(--soft)}.impossible{fill:var(--bad);opacity:.12}.dot{fill:var(--main)}
 .fan{fill:var(--main);opacity:.22}.middle{stroke:var(--main);stroke-width:1.5;stroke-dasharray:4 3}
+.against{stroke:var(--odd);stroke-width:1.6}.key.against{background:var(--odd)}.key.used{background:var(--main)}
 .mark{stroke:var(--odd);stroke-width:1.5;stroke-dasharray:2 3}.chart .mark-name{fill:var(--odd)}
 .idle{fill:var(--idle)}.key.idle{background:var(--idle)}.running{fill:none;stroke:var(--good);stroke-width:1.2}
 .key.running{border:1px solid var(--good)}
 .spot{fill:#2f8f9d}.on-demand{fill:var(--main)}.cancelled{fill:var(--line)}
 .key.done{background:var(--good)}.key.spot{background:#2f8f9d}.key.failed{background:var(--bad)}.key.lost{background:var(--odd)}
 .key.boot{background:var(--wait)}.key.hibernated{background:var(--soft)}
-.key.on-demand{background:var(--main)}
+.key.on-demand{background:var(--main)}.key.cancelled{background:var(--line)}
 .hue0{fill:#3b7dd8}.hue1{fill:#3f9a68}.hue2{fill:#d08a1c}.hue3{fill:#9a62c7}.hue4{fill:#c8514a}.hue5{fill:#3f9aa8}
 .hue6{fill:#8a8f3a}.hue7{fill:#b8638f}.key.hue0{background:#3b7dd8}.key.hue1{background:#3f9a68}.key.hue2{background:#d08a1c}
 .key.hue3{background:#9a62c7}.key.hue4{background:#c8514a}.key.hue5{background:#3f9aa8}.key.hue6{background:#8a8f3a}

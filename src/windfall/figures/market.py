@@ -1,27 +1,32 @@
-"""The picture of `windfall market show --plot`: interruptions by age and by hour. Touches: the file it draws."""
+"""The picture of `windfall market show --plot`: interruptions by age and by hour. Pure."""
 
 from __future__ import annotations
 
-from typing import Any
-
+from windfall.api.market import LearnedOffer
 from windfall.errors import BadInput
+from windfall.figures.sheet import Line, Panel, sheet
 
 
-def draw(rows: list[dict[str, Any]], path: str) -> None:
+def market_picture(rows: list[LearnedOffer]) -> str:
     """Two panels: learned rates by age of the spell, and observed interruptions per hour up by hour of the day."""
-    from windfall.figures.canvas import new_figure, save
-
     if not rows:
         raise BadInput("there is no spot offer to draw", hint="see them: windfall market show")
-    figure, (left, right) = new_figure(1, 2, width=11.0, height=4.2)
-    for row in rows:
+    by_age, by_hour = [], []
+    for hue, row in enumerate(rows):
         name = f"{row['pool']}/{row['offer']}"
         ages = [part["from_s"] / 3600.0 for part in row["by_age"]]
-        left.step([*ages, 1.5 * ages[-1]], [*(part["interrupted_per_h"] for part in row["by_age"]),
-                  row["by_age"][-1]["interrupted_per_h"]], where="post", label=name)  # fmt: skip
+        rates = [part["interrupted_per_h"] for part in row["by_age"]]
+        by_age.append(Line(x=[*ages, 1.5 * ages[-1]], y=[*rates, rates[-1]], name=name, hue=hue, steps=True))
         seen = [part for part in row["by_hour"] if part["up_h"] > 0.0]
-        right.plot([part["hour"] for part in seen], [part["ends"] / part["up_h"] for part in seen], "o", label=name)
-    left.set(xlabel="age of the spell (hours)", ylabel="interruptions per hour", yscale="log")
-    left.legend(frameon=False, fontsize=8)
-    right.set(xlabel="hour of the day (UTC)", ylabel="interruptions per hour up, as seen", xlim=(-0.5, 23.5))
-    save(figure, path)
+        hours = [float(part["hour"]) for part in seen]
+        by_hour.append(
+            Line(x=hours, y=[part["ends"] / part["up_h"] for part in seen], name=name, hue=hue, joined=False)
+        )
+    return sheet(
+        [
+            Panel(lines=by_age, x_name="age of the spell (hours)", y_name="interruptions per hour", y_log=True),
+            Panel(lines=by_hour, x_name="hour of the day (UTC)", y_name="per hour up, as seen", x_span=(-0.5, 23.5)),
+        ],
+        "Interruptions per hour, by the age of a spell and by the hour of the day.",
+        title="Interruptions of spot machines",
+    )

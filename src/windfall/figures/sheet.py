@@ -6,12 +6,13 @@ import html
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from zlib import crc32
 
 from msgspec import Struct
 
-from windfall.errors import BadInput
 from windfall.figures.look import PALETTE, STYLE
-from windfall.figures.timeline import escaped
+from windfall.figures.saved import save
+from windfall.figures.timeline import escaped, nice
 
 HUES = 8
 LEFT, RIGHT, TOP, BOTTOM = 64.0, 22.0, 30.0, 46.0
@@ -91,15 +92,6 @@ class _Scale(Struct, frozen=True):
         return _decades(self.low, self.high, most) if self.log else nice(self.low, self.high, most)
 
 
-def nice(low: float, high: float, most: int = 6) -> list[float]:
-    """About `most` round values from `low` to `high` for an axis, in steps of 1, 2 or 5 times a power of ten."""
-    raw = (high - low) / max(most, 1) or 1.0
-    power = 10.0 ** math.floor(math.log10(raw))
-    step = next((factor * power for factor in (1, 2, 5) if factor * power >= raw * (1 - 1e-9)), 10 * power)
-    first = math.ceil(low / step - 1e-9)
-    return [round(step * place, 12) for place in range(first, math.floor(high / step + 1e-9) + 1)]
-
-
 def _decades(low: float, high: float, most: int) -> list[float]:
     """Powers of ten; of fewer than two decades also 2 and 5 times them."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
@@ -115,10 +107,13 @@ def sheet(panels: Sequence[Panel], label: str, *, columns: int = 0, title: str =
     wide = WIDTHS.get(columns, 320.0)
     top = 30.0 if title else 0.0
     rows = -(-len(panels) // columns)
+    own = f"{crc32(label.encode()):x}"  # several drawings may stand in one page
     parts = [f'<text class="name title" x="12" y="21">{escaped(title)}</text>'] if title else []
     for place, panel in enumerate(panels):
         x, y = wide * (place % columns), top + (TOP + HEIGHT + BOTTOM) * (place // columns)
-        parts.append(f'<g transform="translate({x:.0f},{y:.0f})">{"".join(_panel(panel, wide, place))}</g>')
+        parts.append(
+            f'<g transform="translate({x:.0f},{y:.0f})">{"".join(_panel(panel, wide, f"in{place}-{own}"))}</g>'
+        )
     width, height = wide * columns, top + (TOP + HEIGHT + BOTTOM) * rows
     drawn, height = _key(panels, width, height)
     return (
@@ -131,15 +126,10 @@ def sheet(panels: Sequence[Panel], label: str, *, columns: int = 0, title: str =
 
 def write(path: Path, drawn: str) -> Path:
     """Missing directories are made."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(drawn + "\n")
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror or error}", hint="name another folder") from None
-    return path
+    return save(drawn, path)
 
 
-def _panel(panel: Panel, wide: float, place: int) -> Iterator[str]:
+def _panel(panel: Panel, wide: float, clip: str) -> Iterator[str]:
     right, bottom = wide - RIGHT, TOP + HEIGHT
     x, y = _scales(panel, right, bottom)
     yield f'<text class="name" x="{(LEFT + right) / 2:.0f}" y="18" text-anchor="middle">{escaped(panel.title)}</text>'
@@ -148,8 +138,8 @@ def _panel(panel: Panel, wide: float, place: int) -> Iterator[str]:
         yield f'<text x="{LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{_shown(value)}</text>'
     yield from _named_places(panel, x, bottom) if panel.names else _places(x, bottom, wide)
     inside = f'<rect x="{LEFT}" y="{TOP}" width="{right - LEFT:.0f}" height="{HEIGHT}"/>'
-    yield f'<clipPath id="in{place}">{inside}</clipPath>'
-    yield f'<g clip-path="url(#in{place})">'
+    yield f'<clipPath id="{clip}">{inside}</clipPath>'
+    yield f'<g clip-path="url(#{clip})">'
     yield from _bars(panel, x, y)
     for line in panel.lines:
         yield from _line(line, x, y)
@@ -159,8 +149,12 @@ def _panel(panel: Panel, wide: float, place: int) -> Iterator[str]:
         yield f'<line class="limit" x1="{x(mark.at):.1f}" x2="{x(mark.at):.1f}" y1="{TOP}" y2="{bottom}"/>'
     yield "</g>"
     for number, mark in enumerate([*panel.across, *panel.upright]):
+        at, anchor = right - 4, "end"
+        if number >= len(panel.across):
+            # Beside its line, on the side with more room.
+            at, anchor = (x(mark.at) + 4, "start") if x(mark.at) < (LEFT + right) / 2 else (x(mark.at) - 4, "end")
         yield (
-            f'<text class="limit-name" x="{right - 4:.0f}" y="{TOP + 14 + 16 * number:.0f}" text-anchor="end">'
+            f'<text class="limit-name" x="{at:.0f}" y="{TOP + 14 + 16 * number:.0f}" text-anchor="{anchor}">'
             f"{escaped(mark.name)}</text>"
         )
     across, middle = (LEFT + right) / 2, TOP + HEIGHT / 2

@@ -117,23 +117,24 @@ def steps_chart(
     points: Sequence[tuple[float, float]], axis: Axis, show_s: Callable[[float], str], show: Callable[[float], str],
     limit: tuple[float, str] | None = None, height: float = 190.0, *, label: str = "a value over time",
     fan: Fan | None = None, marks: Sequence[tuple[float, str]] = (), until_s: float | None = None,
+    against: Sequence[tuple[float, float]] = (),
 ) -> str:  # fmt: skip
     """A value that changes at once at each point and stays, up to `until_s` (the end of the axis if None).
 
-    `limit` is a dashed level with its name, `fan` a forecast, `marks` are moments with a name.
+    `limit` is a dashed level with its name, `fan` a forecast, `marks` are moments with a name, `against` a second line.
     """
-    most = max([value for _, value in points] + ([limit[0]] if limit else []) + [1e-9]) * 1.08
+    most = max([value for _, value in (*points, *against)] + ([limit[0]] if limit else []) + [1e-9]) * 1.08
 
     def y(value: float) -> float:
         return TOP + height * (1 - value / most)
 
     parts = levels(most / 1.08, y, show)
-    line = f"M{axis.x(points[0][0]):.1f} {y(points[0][1]):.1f}"
-    for t_s, value in points[1:]:
-        line += f"H{axis.x(t_s):.1f}V{y(value):.1f}"
-    line += f"H{axis.x(max(axis.end_s if until_s is None else until_s, points[-1][0])):.1f}"
+    last_s = axis.end_s if until_s is None else until_s
+    line = _steps(points, axis, y, last_s)
     foot = f"V{y(0):.1f}H{axis.x(points[0][0]):.1f}Z"
     parts.append(f'<path class="area" d="{line}{foot}"/><path class="curve" d="{line}"/>')
+    if against:
+        parts.append(f'<path class="against" fill="none" d="{_steps(against, axis, y, last_s)}"/>')
     parts += _fan(fan, axis, y) if fan is not None else []
     for t_s, name in marks:
         parts.append(
@@ -150,12 +151,33 @@ def steps_chart(
     return framed(parts, axis, height, show_s, label)
 
 
+def _steps(points: Sequence[tuple[float, float]], axis: Axis, y: Callable[[float], float], last_s: float) -> str:
+    """The path of a value that changes at once at each point, up to `last_s`."""
+    line = f"M{axis.x(points[0][0]):.1f} {y(points[0][1]):.1f}"
+    for t_s, value in points[1:]:
+        line += f"H{axis.x(t_s):.1f}V{y(value):.1f}"
+    return line + f"H{axis.x(max(last_s, points[-1][0])):.1f}"
+
+
+def nice(low: float, high: float, most: int = 6) -> list[float]:
+    """About `most` round values from `low` to `high` for an axis, in steps of 1, 2 or 5 times a power of ten."""
+    raw = (high - low) / max(most, 1) or 1.0
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next((factor * power for factor in (1, 2, 5) if factor * power >= raw * (1 - 1e-9)), 10 * power)
+    first = math.ceil(low / step - 1e-9)
+    return [round(step * place, 12) for place in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
 def levels(most: float, y: Callable[[float], float], show: Callable[[float], str]) -> list[str]:
-    """Lines of a grid from zero to `most`, with their values."""
+    """Lines of a grid at round values from zero to `most`, with these values; at whole ones, where the words for
+    them would be the same."""
+    values = nice(0.0, most, 5)
+    if len({show(value) for value in values}) < len(values):
+        values = [value for value in values if value == int(value)]
     return [
         f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
         f'<text x="{LEFT - 8}" y="{y(value) + 4.5:.1f}" text-anchor="end">{html.escape(show(value))}</text>'
-        for value in (most * place / 4 for place in range(5))
+        for value in values
     ]
 
 

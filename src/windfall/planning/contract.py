@@ -27,6 +27,8 @@ CHECKPOINT_S_PER_MB = 0.04
 SPOT, ONDEMAND = "spot", "on-demand"
 BAG, WORKFLOW, FLEET = "bag", "workflow", "fleet"
 """What a planner plans: one bag, one workflow, or the jobs of a named fleet."""
+SET_MARK = "/"
+"""In a label of a machine: before it, the name of the machines that are rented together or not at all."""
 
 
 class Phase(StrEnum):
@@ -57,6 +59,10 @@ class Task(Struct, frozen=True, gc=False):
     """Of its job."""
     resources: tuple[tuple[str, float], ...] = ()
     """Units of resources of its machine that it needs, by name; those that the whole server has are not among them."""
+    save_every_s: float | None = None
+    """How often a task that checkpoints saves; None: that is not known."""
+    nodes: int = 0
+    """Whole machines of one pool that it takes at once; 0: cores of one machine."""
 
     def fits(self, offer: Offer) -> bool:
         """Whether a machine of this offer has the cores, the memory and the resources."""
@@ -76,6 +82,13 @@ class Group(Struct, frozen=True):
 
     task: Task
     count: int
+
+
+class Backlog(Struct, frozen=True):
+    """About `count` tasks like this one, of jobs that are not shown one by one because others are due before them."""
+
+    task: Task
+    count: float
 
 
 class Running(Struct, frozen=True, gc=False):
@@ -100,6 +113,10 @@ class Machine(Struct, frozen=True, kw_only=True):
     """When the provider gave notice that it will reclaim the machine."""
     up_since_t: float | None = None
     """Since when it has been up without a break: the time it has survived lowers the estimated hazard rate."""
+    is_taken: bool = True
+    """Whether the provider has taken the order."""
+    is_recalled: bool = False
+    """Its worker was told to save what runs there and to end."""
 
     def tasks(self) -> tuple[int, ...]:
         """Its tasks: running, then waiting."""
@@ -154,6 +171,14 @@ class Later(Struct, frozen=True):
     tasks: tuple[int, ...]
 
 
+class BudgetPeriod(Struct, frozen=True):
+    """A budget that is renewed: `usd` in each `length_s`; the present period ends at `until_t`."""
+
+    usd: float
+    length_s: float
+    until_t: float
+
+
 class Snapshot(Struct, frozen=True, kw_only=True):
     """Everything a planner knows at one moment: unfinished tasks, machines, offers.
 
@@ -192,6 +217,10 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     """By owner, the weight of its jobs where the fleet cannot run all at once; 1 for those that are not named."""
     owner_caps: dict[str, int] = {}
     """By owner, the cores that its tasks hold or have reserved at most."""
+    budget_period: BudgetPeriod | None = None
+    """Of a named fleet with a budget. `budget_usd` is then what it may have cost at the end of the present period."""
+    backlog: tuple[Backlog, ...] = ()
+    """Work of a named fleet with very many jobs that no task of `tasks` is part of."""
 
     @property
     def kind(self) -> str:
@@ -209,14 +238,68 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
     @property
     def unfinished(self) -> int:
-        return len(self.tasks) + sum(group.count for group in self.groups)
+        waiting = sum(group.count for group in self.groups) + sum(math.ceil(each.count) for each in self.backlog)
+        return len(self.tasks) + waiting
 
 
-class Start(Struct, frozen=True):
+class PlanInputs(Struct, frozen=True, array_like=True):
+    """What a planner was shown, in a few numbers: kept with its plan for those who ask later why it chose that."""
+
+    unfinished: int = 0
+    total: int = 0
+    running: int = 0
+    """Tasks that run, or are hibernated with their machines."""
+    core_s: float = 0.0
+    """Seconds of unfinished tasks at speed 1 times their cores, at the quantile that the planner counts with."""
+    longest_s: float = 0.0
+    """Of the longest unfinished task."""
+    deadline_t: float = math.inf
+    spent_usd: float = 0.0
+    budget_usd: float | None = None
+    confidence: float = 0.0
+    machines: dict[str, int] = {}
+    """By phase."""
+    offers: list[tuple[str, float, int | None]] = []
+    """(pool/offer, dollars a cycle, most machines or None), the cheapest core first, at most `MOST_OFFERS`."""
+    jobs: int = 0
+    """Of a named fleet: its jobs that have not ended."""
+
+
+MOST_OFFERS = 12
+"""Offers that are kept with a plan."""
+
+
+def inputs_of(snapshot: Snapshot) -> PlanInputs:
+    tasks = [(task, 1) for task in snapshot.tasks.values()] + [(group.task, group.count) for group in snapshot.groups]
+    phases: dict[str, int] = {}
+    for machine in snapshot.machines:
+        phases[machine.phase.value] = phases.get(machine.phase.value, 0) + 1
+    offers = sorted(
+        snapshot.offers, key=lambda offer: (offer.price_usd / max(offer.cycle_s * offer.cores, 1e-9), offer.key)
+    )
+    return PlanInputs(
+        unfinished=snapshot.unfinished,
+        total=snapshot.total,
+        running=sum(len(machine.running) for machine in snapshot.machines),
+        core_s=math.fsum(task.runtime_s * task.cores * count for task, count in tasks),
+        longest_s=max((task.runtime_s for task, _ in tasks), default=0.0),
+        deadline_t=snapshot.deadline_t,
+        spent_usd=snapshot.spent_usd,
+        budget_usd=snapshot.budget_usd,
+        confidence=snapshot.confidence,
+        machines=phases,
+        offers=[(offer.key, offer.price_usd, offer.limit) for offer in offers[:MOST_OFFERS]],
+        jobs=len(snapshot.jobs) if snapshot.is_fleet else 0,
+    )
+
+
+class Start(Struct, frozen=True, omit_defaults=True):
     """Rent one machine of this offer; `label` is its name until it has one."""
 
     label: str
     offer: Offer
+    because: str = ""
+    """Why this offer, where the planner says it of each machine."""
 
 
 class Rejected(Struct, frozen=True):
@@ -263,6 +346,8 @@ class Plan(Struct, kw_only=True):
     confidence."""
     only_reserved: bool = False
     """Machines begin only tasks that are reserved for them."""
+    recall: list[str] = field(default_factory=list)
+    """Machines whose tasks, all of which checkpoint, save their progress and wait again; then the machines end."""
 
 
 class Planner(Protocol):

@@ -20,6 +20,14 @@ CLASSES = len(AGES_H)
 DAY_H = 24
 HERE, AWAY = 0, 1
 HOUR_S = 3600.0
+# Ends per hour by age of a spell, with capacity and without: the prior of every market (`planning.spot.law`).
+# Fitted by `fit_prior` to 17 public series of GPU and CPU machines on two clouds, 2022 and 2023.
+USUAL_ENDS_PER_H = (
+    (1.844, 1.3562, 0.9668, 0.7113, 0.4254, 0.3009, 0.1852, 0.1502, 0.0955, 0.0868, 0.0353),
+    (2.3137, 1.6966, 1.1804, 0.8143, 0.5037, 0.4337, 0.248, 0.1391, 0.1189, 0.1188, 0.0459),
+)
+LATELY_HALF_LIFE_H = 16.0
+"""Of what is compared with the usual rates, to see whether a market has better or worse days."""
 
 
 class CountSettings(Struct, frozen=True, array_like=True):
@@ -71,6 +79,16 @@ class SpellCounts(Struct, array_like=True):
     prices: PriceCounts = field(default_factory=PriceCounts)
     imported_h: float = 0.0
     """Hours that come from imported series."""
+    beside: dict[str, int] = field(default_factory=dict)
+    """Interruptions at which another offer had machines up, by its key: `together` says at how many of them it was
+    interrupted as well."""
+    peers: int = 0
+    """Other machines of the same offer that were up when an interruption began."""
+    peers_lost: int = 0
+    """Those of them that were interrupted as well."""
+    lately: tuple[float, float, float, float, float] = (0.0, 0.0, 0.0, 0.0, 0.0)
+    """Ends of spells with capacity and their number by the usual rates, the same of spells without, and the moment.
+    What lies back counts less, by `LATELY_HALF_LIFE_H`."""
 
 
 def place_of(kind: int, age_h: float, hour: int) -> int:
@@ -80,7 +98,7 @@ def place_of(kind: int, age_h: float, hour: int) -> int:
 
 def count(counts: SpellCounts, kind: int, begun_t: float, from_t: float, to_t: float, ended: bool) -> None:
     """Add the part of a spell from `from_t` to `to_t`; the spell began at `begun_t` and may have `ended` at `to_t`."""
-    at_t = max(from_t, begun_t)
+    at_t, usual = max(from_t, begun_t), 0.0
     while at_t < to_t:
         age_h = (at_t - begun_t) / HOUR_S
         older = bisect_right(AGES_H, age_h)
@@ -88,11 +106,27 @@ def count(counts: SpellCounts, kind: int, begun_t: float, from_t: float, to_t: f
         next_hour_t = (math.floor(at_t / HOUR_S) + 1.0) * HOUR_S
         until_t = min(to_t, max(next_age_t, math.nextafter(at_t, math.inf)), next_hour_t)
         _add(counts, place_of(kind, age_h, int(at_t / HOUR_S % DAY_H)), 0.0, (until_t - at_t) / HOUR_S)
+        usual += USUAL_ENDS_PER_H[kind][older - 1] * (until_t - at_t) / HOUR_S
         at_t = until_t
     if ended:
         # At the middle of the last second: an end at the edge of an age class belongs to the younger one.
         last_t = max(begun_t, to_t - 0.5)
         _add(counts, place_of(kind, (last_t - begun_t) / HOUR_S, int(last_t / HOUR_S % DAY_H)), 1.0, 0.0)
+    _add_lately(counts, kind, float(ended), usual, to_t)
+
+
+def lately(counts: SpellCounts, t: float) -> list[float]:
+    """What was counted lately, as it weighs at t: see `SpellCounts.lately`."""
+    *sums, before_t = counts.lately
+    kept: float = 0.5 ** (max(0.0, t - before_t) / HOUR_S / LATELY_HALF_LIFE_H)
+    return [kept * value for value in sums]
+
+
+def _add_lately(counts: SpellCounts, kind: int, ends: float, usual: float, t: float) -> None:
+    sums = lately(counts, t)
+    sums[2 * kind] += ends
+    sums[2 * kind + 1] += usual
+    counts.lately = (sums[0], sums[1], sums[2], sums[3], max(t, counts.lately[4]))
 
 
 def _add(counts: SpellCounts, place: int, ends: float, hours: float) -> None:
@@ -145,8 +179,17 @@ def was_up(counts: SpellCounts, since_t: float, until_t: float, interrupted: boo
 
 def went_together(counts: SpellCounts, other: str, rules: CountSettings) -> None:
     """Another offer was interrupted at the same time; of very many offers only the first are counted."""
-    if other in counts.together or len(counts.together) < rules.partners:
-        counts.together[other] = counts.together.get(other, 0) + 1
+    _add_partner(counts.together, other, rules)
+
+
+def was_beside(counts: SpellCounts, other: str, rules: CountSettings) -> None:
+    """An interruption began while another offer had machines up."""
+    _add_partner(counts.beside, other, rules)
+
+
+def _add_partner(partners: dict[str, int], other: str, rules: CountSettings) -> None:
+    if other in partners or len(partners) < rules.partners:
+        partners[other] = partners.get(other, 0) + 1
 
 
 def priced(prices: PriceCounts, t: float, usd: float) -> None:
@@ -192,5 +235,6 @@ def add_series(counts: SpellCounts, cells: list[tuple[int, float, float]], price
 def copied(counts: SpellCounts) -> SpellCounts:
     """A copy that later events do not change."""
     return replace(
-        counts, cells=dict(counts.cells), together=dict(counts.together), prices=replace(counts.prices)
+        counts, cells=dict(counts.cells), together=dict(counts.together), prices=replace(counts.prices),
+        beside=dict(counts.beside),
     )  # fmt: skip

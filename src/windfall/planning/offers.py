@@ -59,6 +59,14 @@ class Offer(Struct, frozen=True, kw_only=True):
     """GPUs of one machine."""
     resources: dict[str, float] = {}
     """Units of other resources, by name."""
+    region: str = ""
+    """Where its machines are; data of the same region costs nothing to fetch, unless a table says otherwise."""
+    data_usd_per_gb: float | dict[str, float] = 0.0
+    """Dollars for a GB that a machine fetches; a table gives them per region of the data, `default` for others."""
+    data_mb_per_s: float | dict[str, float] | None = None
+    """How fast data comes, likewise; None: its time is not counted."""
+    start_usd: float = 0.0
+    """Dollars for each machine beside its cycles: the data that it fetches for a job (planning.data)."""
 
     @property
     def key(self) -> str:
@@ -69,6 +77,11 @@ class Offer(Struct, frozen=True, kw_only=True):
     def most(self) -> int | None:
         """Most machines of this offer at once, by its own limit and its pool's; None: no limit."""
         return min((limit for limit in (self.limit, self.pool_limit) if limit is not None), default=None)
+
+    @property
+    def compared_usd(self) -> float:
+        """The price of a cycle with that of the data, spread over an hour: for comparisons with other offers."""
+        return self.price_usd + self.start_usd * self.cycle_s / 3600.0
 
     @property
     def units(self) -> dict[str, float]:

@@ -6,11 +6,14 @@ import math
 from difflib import get_close_matches
 
 from windfall.errors import BadInput
+from windfall.planning import data
+from windfall.planning.at_once import counted
 from windfall.planning.bags.rivals import AllSpot, Greedy, UniformProgress
 from windfall.planning.bags.windfall import Windfall
 from windfall.planning.contract import BAG, FLEET, ONDEMAND, SPOT, WORKFLOW, Plan, Planner, Snapshot
 from windfall.planning.fleet import rivals, scs, windfall
 from windfall.planning.fleet.model import FleetPlanner
+from windfall.planning.gangs import WithGangs
 from windfall.planning.hads import dynamic
 from windfall.planning.workflow.live import WorkflowPlanner
 from windfall.planning.workflow.planners import NAMES as WORKFLOW_NAMES
@@ -25,11 +28,11 @@ class Hads:
         self._settings = settings
 
     def __call__(self, snapshot: Snapshot) -> Plan:
-        return dynamic.replan(snapshot, self._settings)
+        return dynamic.replan(counted(data.spread(snapshot)), self._settings)
 
 
 DEFAULT = "windfall"
-PLANNERS: dict[str, Planner] = {
+_OF_BAGS: dict[str, Planner] = {
     "windfall": Windfall(),
     "hads": Hads(dynamic.Settings()),
     "hads-as-printed": Hads(dynamic.AS_PRINTED),
@@ -38,13 +41,18 @@ PLANNERS: dict[str, Planner] = {
     "on-demand": Windfall(market=ONDEMAND),
     "spot": Windfall(AllSpot, market=SPOT),
 }
+PLANNERS: dict[str, Planner] = {
+    name: WithGangs(planner, planner.market if isinstance(planner, Windfall) else None)
+    for name, planner in _OF_BAGS.items()
+}
 """The planners of bags."""
-FLEET_PLANNERS: dict[str, Planner] = {
+_OF_FLEETS: dict[str, Planner] = {
     "windfall": FleetPlanner(windfall.plan),
     "scs": FleetPlanner(scs.plan),
     "greedy": FleetPlanner(rivals.plan_greedy),
     "gain": FleetPlanner(rivals.plan_gain),
 }
+FLEET_PLANNERS: dict[str, Planner] = {name: WithGangs(planner, ONDEMAND) for name, planner in _OF_FLEETS.items()}
 """The planners of named fleets."""
 
 

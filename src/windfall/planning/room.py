@@ -39,6 +39,10 @@ class Room:
         """Start no more of these (`market_key`)."""
         self._of_offer.update(dict.fromkeys(keys, 0))
 
+    def narrow(self, pool: str, most: int) -> None:
+        """Start at most this many more of all offers of a pool together."""
+        self._of_pool[pool] = min(most, self._of_pool.get(pool, most))
+
     def copy(self) -> Room:
         return Room(dict(self._of_offer), dict(self._of_pool))
 
@@ -56,5 +60,10 @@ def room_in(offers: Iterable[Offer], rented: Iterable[tuple[Offer, bool]], most:
         market_key(offer): max(0, (most if offer.limit is None else offer.limit) - used[market_key(offer)])
         for offer in offers
     }
-    limits = {offer.pool: offer.pool_limit for offer in offers if offer.pool_limit is not None}
+    limits = pool_limits(offers)
     return Room(of_offer, {pool: max(0, limit - used_of_pool[pool]) for pool, limit in limits.items()})
+
+
+def pool_limits(offers: Iterable[Offer]) -> dict[str, int]:
+    """Most machines of all offers together, by pool; pools without such a limit are left out."""
+    return {offer.pool: offer.pool_limit for offer in offers if offer.pool_limit is not None}

@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
+from classad2 import ClassAdException
 from msgspec import Struct, field
 
 from windfall.errors import BadInput
@@ -18,6 +19,9 @@ from windfall.policy.check import EMPTY
 from windfall.policy.evaluate import Special, expression
 from windfall.policy.names import ADS, POLICY_NAMES, REPLICA, REPLICA_SPELLING, ad_name, resolve, spelling
 from windfall.policy.syntax import Node, SyntaxFault, parse, position, straighten
+
+SHOWN = 200
+"""Characters of a value that a message shows."""
 
 
 class PolicyText(Struct):
@@ -182,8 +186,12 @@ def _constant(node: Node, text: str, where: str) -> Any:
     if node.kind == "record":
         return _record(node, text, where)
     written = text[node.start : node.end]
-    compiled = expression(written, {})
+    at, shown = f"{where}, {position(text, node.start)}", written if len(written) <= SHOWN else written[:SHOWN] + "..."
+    try:
+        compiled = expression(written, {})
+    except ClassAdException:
+        raise BadInput(f"{at}: the ClassAd library cannot read {shown}") from None
     if not compiled.is_constant:
-        raise BadInput(f"{where}, {position(text, node.start)}: {written} is no constant", hint="only policies compute")
+        raise BadInput(f"{at}: {shown} is no constant", hint="only policies compute")
     value = compiled.value(EMPTY)
     return None if isinstance(value, Special) else value

@@ -36,7 +36,8 @@ TOKEN = re.compile(
       | (?P<string>"(?:[^"\\]|\\.)*")
       | (?P<op>=\?=|=!=|>>>|\|\||&&|==|!=|<=|>=|<<|>>|\?:|[-+*/%<>!~&|^?:.,;=()\[\]{}])
     """,
-    re.VERBOSE | re.DOTALL,
+    # The library knows no other digits and spaces than those of ASCII.
+    re.VERBOSE | re.DOTALL | re.ASCII,
 )
 # The ClassAd library recurses on the C stack when it evaluates; a policy must not be able to exhaust it.
 MAX_CHARACTERS = 20_000
@@ -316,6 +317,9 @@ class _Reader:
 
 
 def _literal(token: Token) -> Node:
+    if token.kind == "number" and re.search(r"\.(?!\d)", token.text):
+        # The library refuses these.
+        raise SyntaxFault(f"'{token.text}' has no digit behind its point", token.start, "write it with one, as in 5.0")
     if token.kind == "number" and re.match(r"0\d", token.text):
         raise SyntaxFault(f"'{token.text}' begins with a zero", token.start, "ClassAds know decimal numbers only")
     return Node("literal", token.start, token.end)

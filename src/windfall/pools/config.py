@@ -6,18 +6,25 @@ import re
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
+from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import Struct
 
 from windfall.errors import BadInput
+from windfall.escaping import visible
 from windfall.pools.kinds import MACHINES, PoolConfig, kinds_with_field
+from windfall.units import DAY_S, parse_duration
 
 COMMON = (
     "name", "kind", "limit", "slots", "price", "per_minute", "backlog", "least_slots", "idle_exit", "unreachable_exit",
     "token_life", "least_cpu",
 )  # fmt: skip
 """Fields that a pool of every kind has."""
+MOST_YEARS = 10
+MOST_TEXT = 32_768
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}\Z")
 _FIELD = re.compile(r"unknown field `(?P<name>[^`]+)`")
 _PATH = re.compile(r"`\$\.?(?P<path>[^`]*)`")
@@ -64,7 +71,8 @@ def read_pool(entry: Any, where: str, base: Path) -> PoolConfig:
 def _read(entry: Any, where: str, base: Path, time_scale: float | None) -> PoolConfig:
     if not isinstance(entry, dict):
         raise BadInput(f"{where} is not a table", hint="begin each pool with [[pool]]")
-    where += f" '{entry['name']}'" if "name" in entry else ""
+    where += f" '{visible(str(entry['name'])[:80])}'" if "name" in entry else ""
+    _check_texts(entry, where)
     pool: PoolConfig = _converted({key: entry[key] for key in COMMON if key in entry}, PoolConfig, where, "")
     pool.base = base
     try:
@@ -79,6 +87,38 @@ def _read(entry: Any, where: str, base: Path, time_scale: float | None) -> PoolC
     return pool
 
 
+def _check_texts(value: Any, where: str) -> None:
+    """No text, at any depth, may have characters that no program, path or address can have."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            _check_texts(str(name), where)
+            _check_texts(each, f"{where}: {visible(str(name))}")
+    elif isinstance(value, list):
+        for each in value:
+            _check_texts(each, where)
+    elif isinstance(value, str) and (len(value) > MOST_TEXT or _CONTROL.search(value)):
+        what = "a control character" if _CONTROL.search(value) else f"more than {MOST_TEXT} characters"
+        raise BadInput(f"{where}: a text with {what}", hint="write it as plain text")
+
+
+def _check_durations(values: Struct, where: str) -> None:
+    """Fields that may be a text or a number are durations: none is longer than any clock or timer can hold."""
+    hints = get_type_hints(type(values))
+    for name in values.__struct_fields__:
+        value = getattr(values, name)
+        if value is not None and hints[name] in (str | float, str | float | None):
+            seconds = parse_duration(value, name)
+            if seconds > MOST_YEARS * 365 * DAY_S:
+                raise BadInput(f"{where}: {name} = {value}", hint=f"at most {MOST_YEARS} years")
+
+
+def _check_server(settings: Any, where: str) -> None:
+    """The address of the server as workers see it, where a kind has such a field."""
+    server = getattr(settings, "server", "")
+    if server and urlsplit(server).scheme not in ("http", "https"):
+        raise BadInput(f"{where}: server = '{server}'", hint='as in server = "http://head.example.org:7272"')
+
+
 def _check(pool: PoolConfig, where: str) -> None:
     if not is_name(pool.name):
         raise BadInput(f"{where}: not a name", hint="letters, digits, '.', '_' and '-', at most 60")
@@ -88,6 +128,9 @@ def _check(pool: PoolConfig, where: str) -> None:
         if value is not None and not least <= value <= most:
             raise BadInput(f"{where}: {name} = {value}", hint=f"it is a number from {least:g} to {most:g}")
     try:
+        _check_durations(pool, where)
+        _check_durations(pool.settings, where)
+        _check_server(pool.settings, where)
         if pool.idle_exit_s < 1:
             raise BadInput(f"{where}: idle_exit = {pool.idle_exit}", hint="at least one second")
         for name, seconds in (("unreachable_exit", pool.unreachable_exit_s), ("token_life", pool.token_life_s)):

@@ -175,7 +175,10 @@ class Dated(Protocol):
     """A pool whose provider says from when on a machine is billed, beside what `Pool` says."""
 
     def billed_from_t(self, id: str) -> float | None:
-        """Unix time from which a machine that `start` has answered for is billed; None if that is not known."""
+        """Unix time from which a machine is billed that `start` has answered for or `list` has shown.
+
+        None if that is not known: it is billed from the order on then.
+        """
         ...
 
 

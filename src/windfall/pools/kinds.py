@@ -22,6 +22,8 @@ from windfall.units import parse_duration
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from windfall.api.about import FrontAnswer, FrontVolunteer
+
 GROUP = "windfall.pools"
 WORKERS, MACHINES, INSTANCES, NOTHING = "workers", "machines", "instances", "nothing"
 """What a kind gives: workers when tasks wait, machines for plans, instances of a site, or nothing (workers come)."""
@@ -123,11 +125,15 @@ class Front(Protocol):
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None: ...
 
-    async def administer(self, what: str, body: Any) -> dict[str, Any]:
+    async def administer(self, what: str, body: Any) -> FrontAnswer:
         """Do what an operator says."""
         ...
 
-    def volunteers(self) -> list[dict[str, Any]]:
+    async def fingerprint(self, validator: str, stdout: bytes, files: list[tuple[str, str]]) -> str:
+        """What a validator makes of a result of one's own host, as of volunteers' results; empty if it says nothing."""
+        ...
+
+    def volunteers(self) -> list[FrontVolunteer]:
         """Everybody who lends hosts: `account`, `name` (empty unless they agreed), `hosts`, `done`, `credit`."""
         ...
 

@@ -1,22 +1,13 @@
-"""Kind `site`, and the rules of a site, checked wherever they come from: a pools.toml or a request. Pure."""
+"""Kind `site`: what a pools.toml says of a site. Pure."""
 
 from __future__ import annotations
 
-from math import isfinite
-
 from msgspec import Struct
 
-from windfall.core.sites.instances import SiteRules
-from windfall.core.sites.site import COSTS
-from windfall.errors import BadInput
-from windfall.placement.hosts.weighers import WEIGHER_NAMES
-from windfall.placement.model import LARGEST_AMOUNT
+from windfall.core.sites.checks import check_site
+from windfall.core.sites.instances import ReviewRules, SiteRules
 from windfall.pools.kinds import INSTANCES, Kind, PoolConfig
 from windfall.units import parse_duration
-
-MOST_RESOURCES = 64
-MOST_TAGS, LONGEST_TAG = 64, 256
-LARGEST_MULTIPLIER = 1e9
 
 
 class SiteSettings(Struct, forbid_unknown_fields=True):
@@ -30,6 +21,12 @@ class SiteSettings(Struct, forbid_unknown_fields=True):
     """How hosts are ranked: names and multipliers, as in { pack = 1, overcommit = 2 }."""
     only_tags: list[str] = []
     """Tags that a host must have to run preemptible instances, as in ["disk=ssd"]."""
+    market: bool = False
+    reserve: float = 0.0
+    bid: float = 0.0
+    consolidate: str | float | None = None
+    power: float = 0.0
+    review: str | float = "1m"
 
 
 def site_rules(pool: PoolConfig) -> SiteRules:
@@ -45,48 +42,18 @@ def site_rules(pool: PoolConfig) -> SiteRules:
         float(pool.per_minute),
         dict(settings.weighers),
         list(settings.only_tags),
+        review_rules(
+            settings.market, settings.reserve, settings.bid, settings.consolidate, settings.power, settings.review
+        ),
     )
 
 
-def check_amounts(amounts: dict[str, float], where: str) -> dict[str, float]:
-    """Check amounts of resources; BadInput names the invalid one."""
-    if not amounts:
-        raise BadInput(f"{where}: names no resource", hint="as in vcpu = 1, ram_mb = 1000")
-    if len(amounts) > MOST_RESOURCES:
-        raise BadInput(f"{where}: {len(amounts)} resources", hint=f"at most {MOST_RESOURCES}")
-    for name, amount in amounts.items():
-        if not name or not isfinite(amount) or not 0 < amount <= LARGEST_AMOUNT:
-            raise BadInput(f"{where}.{name}: {amount:g}", hint=f"a positive number, at most {LARGEST_AMOUNT:g}")
-    return amounts
-
-
-def check_site(rules: SiteRules, where: str) -> SiteRules:
-    """Return the rules; BadInput says what is wrong with them."""
-    check_amounts(rules.instance, f"{where}: instance")
-    if rules.cost not in COSTS:
-        raise BadInput(f"{where}: there is no cost '{rules.cost}'", hint=f"costs are: {', '.join(COSTS)}")
-    _check_weighers(rules.weighers, where)
-    if len(rules.only_tags) > MOST_TAGS or not all(0 < len(tag) <= LONGEST_TAG for tag in rules.only_tags):
-        raise BadInput(f"{where}: only_tags", hint=f"at most {MOST_TAGS} tags of at most {LONGEST_TAG} characters")
-    for name, value, least, most in (
-        ("limit", rules.limit, 1, 100_000),
-        ("grace", rules.grace_s, 0, 86_400),
-        ("idle_exit", rules.idle_exit_s, 1, 1e9),
-        ("price", rules.price_usd, 0, 1e6),
-        ("per_minute", rules.per_minute, 0.01, 1e6),
-    ):
-        if not least <= value <= most:
-            raise BadInput(f"{where}: {name} = {value:g}", hint=f"it is a number from {least:g} to {most:g}")
-    return rules
-
-
-def _check_weighers(weighers: dict[str, float], where: str) -> None:
-    for name, multiplier in weighers.items():
-        if name not in WEIGHER_NAMES:
-            raise BadInput(f"{where}: there is no weigher '{name}'", hint=f"weighers are: {', '.join(WEIGHER_NAMES)}")
-        if not abs(multiplier) <= LARGEST_MULTIPLIER:
-            hint = f"a number from -{LARGEST_MULTIPLIER:g} to {LARGEST_MULTIPLIER:g}"
-            raise BadInput(f"{where}: the weigher {name} = {multiplier:g}", hint=hint)
+def review_rules(
+    market: bool, reserve: float, bid: float, consolidate: str | float | None, power: float, review: str | float
+) -> ReviewRules:
+    """What is switched on beside making way: times may be texts, as in a file or a request."""
+    moves_lose_s = None if consolidate in (None, "never") else parse_duration(consolidate, "consolidate")
+    return ReviewRules(market, reserve, bid, moves_lose_s, power, parse_duration(review, "review"))
 
 
 def _check(pool: PoolConfig, where: str) -> None:

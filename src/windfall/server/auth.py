@@ -15,6 +15,7 @@ from hashlib import sha256
 import msgspec
 from msgspec import Struct
 
+from windfall.api.small import ListedToken
 from windfall.errors import BadCredentials, BadInput
 from windfall.server.pool_tokens import PREFIX, PoolToken, PoolTokens
 from windfall.store.contract import Store, TokenRow
@@ -192,7 +193,7 @@ class Tokens:
         """The token of this id, without its secret."""
         return self._rows.get(ident)
 
-    def listing(self) -> list[dict[str, object]]:
+    def listing(self) -> list[ListedToken]:
         return [
             {
                 "id": row.id, "role": row.role, "name": row.name, "created_s": row.created_s,

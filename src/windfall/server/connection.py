@@ -21,6 +21,8 @@ from windfall.server.limits import Limits
 
 Application = Callable[[dict[str, Any], Any, Any], Awaitable[None]]
 
+FRAMED = 16
+"""Bytes of framing that a byte of a body may take: a chunk of one byte takes five."""
 IDLE_PATIENCE_S = 75.0
 """Seconds for which a connection is kept between two requests."""
 
@@ -56,6 +58,8 @@ class Connection(asyncio.Protocol):
         self._peer: tuple[str, int] | None = None
         self._own: tuple[str, int] | None = None
         self._head_bytes = 0
+        self._frame_bytes = self._body_bytes = 0
+        """Of the request behind its head: lengths of chunks, their extensions and trailers; and what it says."""
         self._in_head, self._begun = True, False
         self._read_paused = False
         self._due_s = inf
@@ -90,6 +94,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._in_head:
             self._head_bytes += len(data)
+        else:
+            self._frame_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -104,6 +110,8 @@ class Connection(asyncio.Protocol):
             return
         if self._in_head and self._head_bytes > self._limits.head_bytes:
             self._refuse(f"the head of a request has at most {self._limits.head_bytes} bytes")
+        elif not self._in_head and self._frame_bytes > self._limits.head_bytes + FRAMED * self._body_bytes:
+            self._refuse("chunks and trailers take more than what they hold")
         elif not self._in_head:
             self._patience(self._limits.pause_s)
         elif self._begun and not self._head_is_due:
@@ -180,11 +188,12 @@ class Connection(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name.lower(), value))
+        if self._in_head:  # a trailer says nothing that is asked for
+            self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         self._begun = self._in_head = self._head_is_due = False
-        self._head_bytes = 0
+        self._head_bytes = self._frame_bytes = self._body_bytes = 0
         self._patience(None)
         keep_alive = self._parser.should_keep_alive()
         if self._url == EXCHANGE and self._asking is None and self._shared.answers is not None:
@@ -200,6 +209,7 @@ class Connection(asyncio.Protocol):
             self.pause_reading()
 
     def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
         asking = self._next[-1] if self._next else self._asking
         if asking is not None:
             asking.feed(body)

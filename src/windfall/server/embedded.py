@@ -36,15 +36,16 @@ from windfall.server.http.uploads import Uploads
 from windfall.server.limits import Intake, Limits
 from windfall.server.pool_admin import PoolAdmin
 from windfall.server.pool_tokens import KEY_NAME, open_tokens, write_private
+from windfall.server.retention import Retainer, Retention
 from windfall.server.service import Service
 from windfall.server.standby import Front, stand_by
 from windfall.server.sweeping import Sweeper
 from windfall.server.watchdog import Watchdog
 from windfall.server.web import WebServer
-from windfall.store import holds_state, open_following, open_store
+from windfall.store import holds_state, open_following, open_for_server
 from windfall.store.contract import Store
-from windfall.store.files import make_directory
 from windfall.store.location import StateLocation
+from windfall.store.sqlite.files import make_directory
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,11 @@ class Options:
     hooks: list[Hook] = field(default_factory=list)
     standby_s: float | None = None
     """Seconds without a sign of the server that writes to the state until this one takes over. None: not a standby."""
+    advertise: str = ""
+    """Addresses that workers of pools are given, with commas between them. Empty: that of this server."""
+    retention: Retention = field(default_factory=Retention)
+    blobs: str = ""
+    """The object store for files of jobs, which the state remembers. Empty: where the state says."""
     release: bool = False
     """When the server stops, rented machines are given back; else they go on, and the next server finds them."""
 
@@ -195,9 +201,14 @@ class Server:
     def location(self) -> StateLocation:
         return StateLocation(self.options.state, self.options.store)
 
+    @property
+    def _has_others(self) -> bool:
+        """Whether workers of pools know of other servers of this state, with which they go on."""
+        return "," in self.options.advertise
+
     def _open_store(self) -> Store:
         if self.options.standby_s is None:
-            return open_store(self.location)
+            return open_for_server(self.location, self.options.blobs)
         if not holds_state(self.location):
             raise BadInput(
                 f"{self.location} holds no state to stand by for", hint="start the first server without --standby"
@@ -292,6 +303,9 @@ class Server:
         if self.options.store:  # of a directory, the lock says whether its server lives
             driver.background(driver.beat(self._url(self.host)), "the signs of life")
         driver.background(Sweeper(service).run(), "the search for files that nobody needs")
+        if self.options.retention.chooses_jobs or self.options.retention.cuts_log:
+            retainer = Retainer(service, self.options.retention)
+            driver.background(retainer.run(), "the search for what is old")
         self._admin = service.admin = PoolAdmin(service, self.options.pools, lambda pool: self._place_of(pool, service))
         await self._admin.begin()
         if self.options.hooks:
@@ -307,7 +321,7 @@ class Server:
         stops: list[tuple[str, Coroutine[object, object, None]]] = []
         # A server that was replaced leaves workers and machines alone: they are the other one's.
         if self._admin is not None and self._admin.keeper is not None and not driver.fenced:
-            stops.append(("pools", self._admin.keeper.stop()))
+            stops.append(("pools", self._admin.keeper.stop(leave=self._has_others)))
         if self._admin is not None:
             stops.append(("plans", self._admin.planning.stop()))
         if service.rented is not None:
@@ -363,12 +377,13 @@ class Server:
         state = self.options.state.resolve()
         nearby = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
         outside = "" if is_loopback(self.host) else self._url(socket.getfqdn() if nearby != self.host else self.host)
+        url, outside = self.options.advertise or self._url(nearby), self.options.advertise or outside
         folder = state / ("cloud" if pool.of.gives == MACHINES else "pools") / pool.name
         token_file = state / "pool-tokens" / pool.name
         token_file.parent.mkdir(mode=0o700, exist_ok=True)
         self._token_files[pool.name] = (token_file, pool.token_life_s)
         self._refresh_tokens(service)
-        return Place(self._url(nearby), token_file, folder, self.options.tls_cert, self._state_id(), outside)
+        return Place(url, token_file, folder, self.options.tls_cert, self._state_id(), outside)
 
     def _state_id(self) -> str:
         """Id of this state, made once: it marks what its servers order from pools. A file shows it to people."""
@@ -413,7 +428,7 @@ class Server:
         if self._driver.trouble:
             self._exit()  # nobody is heard while nothing can be written
         try:
-            await keeper.stop()
+            await keeper.stop(leave=self._has_others)
         finally:
             self._exit()
 

@@ -39,12 +39,17 @@ def hashed(secret: str) -> str:
 def newly_shown(host: Host | None, name: str, secret: str) -> str:
     """The hash to remember for a host of this name; empty if it is known. HostInUse if it belongs to another worker."""
     known = "" if host is None else host.access.secret
+    return newly_known(known, host is not None and host.state != GONE, name, secret)
+
+
+def newly_known(known: str, is_there: bool, name: str, secret: str) -> str:
+    """The same, of a host whose hash is `known` ("": none)."""
     if not secret and not known:
         return ""
     shown = hashed(secret)
     if shown == known:
         return ""
-    if known and host is not None and host.state != GONE:
+    if known and is_there:
         raise HostInUse(
             f"host '{name}' is in use by another worker",
             hint="give this worker another --name, or wait until the lease of the other one has run out",

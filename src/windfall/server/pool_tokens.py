@@ -108,6 +108,8 @@ def open_tokens(store: Store, directory: Path) -> PoolTokens:
 def check_host(state: State, token: PoolToken, name: str, boot: str, ad: Mapping[str, object] | None, t: float) -> None:
     """Whether a worker with this token may ask for work under this name. BadCredentials says why not."""
     host = state.host(name)
+    if host is not None and not host.times.ad_version:
+        host = None  # it was forgotten while it was away, and has not said yet what it is
     goes_on = host is not None and host.state != GONE and host.session.boot == boot
     if t >= token.ends_t and not goes_on:
         raise BadCredentials(

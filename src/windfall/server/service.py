@@ -36,6 +36,7 @@ from windfall.server.queries.by_reference import NotFound as NotFound
 from windfall.server.queries.by_reference import bag_of
 from windfall.server.queries.by_reference import decimal as decimal
 from windfall.server.queries.downtime import Span, downtimes
+from windfall.server.rising import Rising
 from windfall.server.sites.keeper import SiteKeeper
 from windfall.store.contract import ChunkHead, OutputRow, Store
 
@@ -81,6 +82,7 @@ class Service:
         self.tails: dict[int, float] = {}
         """Jobs in their tail phase, since when; known of those that entered it while this server runs."""
         self.exchange_times = Timings()
+        self.rising = Rising()
         self.loop_times = Timings()
         """How long the event loop takes to answer a call from another thread, once a second."""
         self.began_s = driver.clock()

@@ -58,9 +58,7 @@ async def stand_by(
 async def _taken(following: Following, where: StateLocation, silence_s: float) -> Store:
     while True:
         await following.until_silent(silence_s, forces=bool(where.url))
-        log.warning(
-            "the server %s is silent: taking over", following.leader.url or following.leader.process or "before"
-        )
+        log.warning("the server %s is silent: taking over", _name(following))
         try:
             return await asyncio.to_thread(open_store, where, True)
         except StoreInUse as error:

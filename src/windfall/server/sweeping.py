@@ -52,8 +52,7 @@ class Sweeper:
             kept = {blob for bag in service.state.bags.values() for blob in bag.progress.checkpoints.values()}
             unneeded = await asyncio.to_thread(_unneeded, service.store, list(service.state.bags), kept)
             self._candidates, self._forgotten = unneeded - service.uploads.touched, forgotten
-            while await asyncio.to_thread(service.store.shrink):
-                await asyncio.sleep(BREATH_S)
+            await give_back(service.store)
         return removed
 
     async def _remove(self, candidates: set[str]) -> int:
@@ -73,6 +72,12 @@ class Sweeper:
         return count
 
 
+async def give_back(store: Store) -> None:
+    """Give all unused space of the database back to the disk, in small steps."""
+    while await asyncio.to_thread(store.shrink):
+        await asyncio.sleep(BREATH_S)
+
+
 def _removed(store: Store, blobs: set[str]) -> tuple[int, int]:
     count, total = 0, 0
     for blob in sorted(blobs):
@@ -89,11 +94,11 @@ def _unneeded(store: Store, jobs: list[int], kept: set[str]) -> set[str]:
     for job in jobs:
         if not blobs:
             break
-        blobs.difference_update(_named(store, job))
+        blobs.difference_update(named_files(store, job))
     return blobs
 
 
-def _named(store: Store, job: int) -> Iterator[str]:
+def named_files(store: Store, job: int) -> Iterator[str]:
     """The files that a job takes and has made."""
     data = store.job_spec(job)
     if data is None:

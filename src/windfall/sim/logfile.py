@@ -15,7 +15,7 @@ from windfall.core.records import Record
 
 def spelled(record: Record) -> dict[str, Any]:
     """A record as the live server shows it."""
-    from windfall.drivers.realtime import log_row
+    from windfall.drivers.log_rows import log_row
     from windfall.server.queries.jobs import spell
 
     row = log_row(record)

@@ -16,6 +16,9 @@ from typing import Any
 from msgspec import Struct
 
 from windfall.core.events import Settings
+from windfall.core.sites.checks import check_site
+from windfall.core.sites.instances import ReviewRules, SiteRules
+from windfall.drivers.simulated import PlanTook
 from windfall.errors import BadInput
 from windfall.planning.contract import BAG, FLEET, WORKFLOW
 from windfall.planning.registry import PLANNERS, known_planner
@@ -92,6 +95,22 @@ class Site(Struct, frozen=True, kw_only=True):
     every: RandomLaw
     run: RandomLaw
     request_vcpu: int
+    request_bid: float
+    market: bool
+    reserve: float
+    bid: float
+    consolidate_s: float
+    power: float
+    review_s: float
+
+    @property
+    def rules(self) -> SiteRules:
+        moves_lose_s = None if self.consolidate_s == inf else self.consolidate_s
+        review = ReviewRules(self.market, self.reserve, self.bid, moves_lose_s, self.power, self.review_s)
+        return SiteRules(
+            self.name, {"vcpu": float(self.instance_vcpu)}, self.limit, self.grace_s, self.cost, self.idle_s,
+            self.price_usd, self.per_minute, review=review,
+        )  # fmt: skip
 
 
 class Bag(Struct, frozen=True, kw_only=True):
@@ -112,6 +131,7 @@ class Bag(Struct, frozen=True, kw_only=True):
     priority_step: float
     deadline_s: float
     cpus: int
+    nodes: int
     memory_mb: int
     resources: dict[str, float]
     max_failures: int
@@ -137,6 +157,8 @@ class Bag(Struct, frozen=True, kw_only=True):
     cpus_of: tuple[int, ...] = ()
     edges: tuple[tuple[int, int], ...] = ()
     """Edges of a workflow: (parent, child)."""
+    estimates_of: tuple[float | None, ...] = ()
+    """What planners are told of each task, where that is known and is not `told`."""
     arrivals_s: tuple[float, ...] = ()
 
 
@@ -181,8 +203,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
     drains: tuple[Drain, ...] = ()
     sites: tuple[Site, ...] = ()
     fleets: tuple[SharedFleet, ...] = ()
-    plans_took_s: tuple[float, ...] = ()
-    """How long the first plans take, one after the other, as in a replayed log; later ones take `planning_s`."""
+    plans_took: tuple[PlanTook, ...] = ()
+    """How the first plans go, one after the other, as in a replayed log; later ones take `planning_s`."""
 
     @property
     def pool_names(self) -> list[str]:
@@ -370,6 +392,9 @@ def _site(raw: dict[str, Any], place: str) -> Site:
     for key, size in (("instance_vcpu", site.instance_vcpu), ("request_vcpu", site.request_vcpu)):
         if size > site.vcpu:
             raise BadInput(f"{place}.{key}: a host has {site.vcpu}", hint=f"{key} = {site.vcpu}", code="bad-scenario")
+    if site.request_bid and not site.market:
+        raise BadInput(f"{place}.request_bid: there is no market", hint="market = true", code="bad-scenario")
+    check_site(site.rules, place)
     return site
 
 

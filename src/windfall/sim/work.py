@@ -84,7 +84,8 @@ class Work:
         for task in range(bag.tasks):
             cpus = bag.cpus_of[task] if bag.cpus_of else bag.cpus
             memory = bag.memory_bytes_of[task] if bag.memory_bytes_of else bag.memory_mb << 20
-            what = (self.class_of(task), cpus, memory, self.named_s(task) if each else mean_s)
+            told_s = bag.estimates_of[task] if bag.estimates_of else mean_s
+            what = (self.class_of(task), cpus, memory, self.named_s(task) if each else told_s)
             number = numbers.setdefault(what, len(numbers))
             if parts and parts[-1][1] == number:
                 parts[-1] = (parts[-1][0] + 1, number)
@@ -104,7 +105,9 @@ class Work:
             estimate_is_exact=bag.told == "each" and self.exact,
             checkpoint_mb=bag.checkpoint_mb or None,
             checkpoint_auto=bag.checkpoint_auto,
+            checkpoint_s=bag.checkpoint_every_s if bag.checkpoint_mb and not bag.checkpoint_auto else None,
             needs=needs_of(bag.resources),
+            nodes=bag.nodes,
         )
 
     def estimates(self) -> bytes:

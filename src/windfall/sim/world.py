@@ -6,13 +6,12 @@ plays the part of a network of real hosts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf
 
-from windfall.core.decisions import ACCEPTED, WASTE
+from windfall.core.decisions import ACCEPTED, MEMBER, PART, WASTE
 from windfall.core.engine import Engine
 from windfall.core.events import (
-    CheckpointSaved,
     FleetCreated,
     HostAsked,
     HostDrained,
@@ -25,6 +24,7 @@ from windfall.core.events import (
     TasksAdded,
     TasksEstimated,
 )
+from windfall.core.matching.dispatch import SAVE
 from windfall.core.records import Record
 from windfall.core.renting import money
 from windfall.core.state.jobs.causes import CANCEL
@@ -38,7 +38,9 @@ from windfall.sim.clouds.machines import Provider
 from windfall.sim.hosts import checkpoints
 from windfall.sim.hosts.host import Ground, Host, Running
 from windfall.sim.hosts.pools import AskedPool, PoolKeeper, rules_of
+from windfall.sim.hosts.saving import Saver
 from windfall.sim.hosts.sites import OwnedSite
+from windfall.sim.inputs.laws import rounded
 from windfall.sim.scenario import Drain, Gap, Scenario
 from windfall.sim.work import Work, submissions
 from windfall.wire.messages import CAUSES, DONE, EXIT, LOST, NO_WORK, PREEMPTED
@@ -72,13 +74,13 @@ class World:
                 name
             ),
             scenario.planning_s,
-            scenario.plans_took_s,
+            scenario.plans_took,
         )
         self.grounds = [Ground(pool, seed) for pool in scenario.pools]
         self.hosts: list[Host] = []
+        self._by_name: dict[str, Host] = {}
         self.jobs: dict[int, Work] = {}
-        self.saved: dict[tuple[int, int], float] = {}
-        """Progress in checkpoints by job and task, in seconds on a host of speed 1."""
+        self.saver = Saver(self)
         self.arrived: dict[str, dict[int, int]] = {name: {} for name in scenario.pool_names}
         """Accepted results by pool and by the hour in which they reached the server."""
         self.bills: list[tuple[float, float, str, int]] = []
@@ -249,6 +251,7 @@ class World:
         """A host has arrived, for the first time or again, and asks for work."""
         driver = self.driver
         host.pool.books.stays += 1
+        self._by_name[host.name] = host
         host.here, host.since_s, host.idle_since = True, driver.now, inf
         host.polls = host.retries = 0
         resumes = bool(host.boot)
@@ -258,7 +261,7 @@ class World:
         for key, running in host.running.items():
             running.sleep(driver.now - host.last_s)
             driver.at(running.end_s, self._end, host, host.epoch, key)
-            self._plan_save(host, key, running)
+            self.saver.plan(host, key, running)
         self.exchange(host)
         if host.here and host.pool.pool.heartbeat_s < inf:
             driver.after(host.pool.pool.heartbeat_s, self._beat, host, host.epoch)
@@ -307,7 +310,7 @@ class World:
             books.lost_s += running.worked_s(now)
             if self._watch:
                 self._watch(host.name, key, running.start_s, now, LOST_CODE)
-        host.running, host.queue, host.results = {}, [], []
+        host.running, host.queue, host.results, host.part = {}, [], [], None
 
     def vanish(self, host: Host) -> None:
         """A host is gone with all that runs there, without a word."""
@@ -323,14 +326,15 @@ class World:
 
     def _lose_all(self, host: Host, told: bool = False) -> None:
         now = self.driver.now
-        told = told or (bool(host.running or host.queue) and host.pool.tells(host))
+        told = told or (bool(host.running or host.queue or host.part) and host.pool.tells(host))
         results = host.results
         if told:
             results += [
                 Result(*key, PREEMPTED_CODE, None, running.awake_since_s, now, running.worked_s(now))
                 for key, running in host.running.items()
             ]
-            results += [Result(*key, PREEMPTED_CODE, None, now, now) for key in host.queue]
+            unbegun = [*host.queue, *([host.part] if host.part else [])]
+            results += [Result(*key, PREEMPTED_CODE, None, now, now) for key in unbegun]
         self.lose(host)
         host.results = results
         if told and now >= self.cut_off_until:
@@ -383,28 +387,48 @@ class World:
         host.n += 1
         host.last_s = now
         want = host.want(now) if ground.bundles else ground.hold - len(host.running) - len(host.queue)
-        ad = host.ad if host.n == 1 else None
+        ad = host.ad if host.n == 1 or host.tells_ad else None
         asked = HostAsked(now, host.name, host.boot, host.n, want, ground.slots, ad)
         if ground.bundles:
             asked.room = host.room(want)
         answer = driver.submit(asked).decided
+        host.tells_ad = answer.tell  # type: ignore[union-attr]
         if answer.cancel:  # type: ignore[union-attr]
             self._cancel(host, answer.cancel)  # type: ignore[union-attr]
         for piece in answer.assigned:  # type: ignore[union-attr]
+            if piece.why == MEMBER:
+                host.part = (piece.job, piece.first, piece.attempt)
+                continue
             for task in range(piece.first, piece.first + piece.count):
                 host.queue.append((piece.job, task, piece.attempt))
                 if piece.checkpoint_s is not None:
                     host.every_s[piece.job, task, piece.attempt] = piece.checkpoint_s
         if answer.hand_back:  # type: ignore[union-attr]
             self._hand_back(host, answer.hand_back)  # type: ignore[union-attr]
+        if host.part in answer.begin:  # type: ignore[union-attr]
+            host.queue.append(host.part)  # type: ignore[arg-type]
+            host.part = None
         if host.queue and len(host.running) < ground.slots:
             self._fill(host)
-        if answer.stop:  # type: ignore[union-attr]
+        if answer.gang is not None or answer.all_joined is not None:  # type: ignore[union-attr]
+            self._call_members(host)
+        if answer.stop == SAVE:  # type: ignore[union-attr]
+            self.saver.save_and_go(host)
+        elif answer.stop:  # type: ignore[union-attr]
             self._leave(host, answer.stop, host.away_s)  # type: ignore[union-attr]
-        elif not host.running:
+        elif not host.running and host.part is None:
             self._wait_for_work(host)
         if host.offer is not None and self.provider is not None:
             self.provider.asked(host)
+
+    def _call_members(self, host: Host) -> None:
+        """The other hosts of a task have news: on a live server they wait for an answer, and are woken."""
+        job, task, _ = self.driver.state.hosts.by_name[host.name].gang or (0, 0, 0)
+        bag = self.driver.state.bags.get(job)
+        for number in bag.attempts.gangs[task].hosts if bag is not None else ():
+            other = self._by_name.get(self.driver.state.hosts[number].name)
+            if other is not None and other is not host and other.here:
+                self.driver.at(self.driver.now, self._retry, other, other.epoch)
 
     def _report(self, host: Host) -> None:
         results, books = host.results, host.pool.books
@@ -412,10 +436,13 @@ class World:
         now = self.driver.now
         verdicts = self.driver.submit(ResultsReported(now, host.name, results)).decided.verdicts  # type: ignore[union-attr]
         arrived, hour = self.arrived[host.pool.pool.name], int(now // 3600)
-        for result, verdict in zip(results, verdicts, strict=True):
+        for place, result in enumerate(results):
+            verdict = verdicts[place]
             if verdict == ACCEPTED:
                 arrived[hour] = arrived.get(hour, 0) + 1
                 books.done += 1
+                books.useful_s += result.cpu_s
+            elif verdict == PART:
                 books.useful_s += result.cpu_s
             elif result.cause == DONE_CODE and verdict == WASTE:
                 books.discarded += 1
@@ -438,10 +465,12 @@ class World:
                     self._watch(host.name, key, running.start_s, now, CAUSES.index("cancelled"))
             elif key in host.queue:
                 host.queue.remove(key)
+            elif key == host.part:
+                host.part = None
         if host.results:
             self.driver.at(now, self._retry, host, host.epoch)
 
-    def _hand_back(self, host: Host, keys: list[Key]) -> None:
+    def _hand_back(self, host: Host, keys: Iterable[Key]) -> None:
         """Return what has not begun, at once: another host is idle."""
         now = self.driver.now
         for key in keys:
@@ -497,19 +526,20 @@ class World:
     def _fill(self, host: Host) -> None:
         """Begin waiting tasks on all free slots."""
         queue, running, slots, at = host.queue, host.running, host.pool.slots, self.driver.at
+        host.idle_since = inf
         while queue and len(running) < slots:
             key = queue.pop(0)
             running[key] = begun = self._begin(host, key)
-            host.idle_since = inf
             at(begun.end_s, self._end, host, host.epoch, key)
             if begun.saves is not None:
-                self._plan_save(host, key, begun)
+                self.saver.plan(host, key, begun)
 
     def _begin(self, host: Host, key: Key) -> Running:
         """Begin an attempt. Its run time and its end are drawn now and hold unless it is interrupted."""
         job, task, attempt = key
         work, ground = self.jobs[job], host.pool
         pool, now = ground.pool, self.driver.now
+        now = now if now > host.warm_t else host.warm_t
         if host.black_hole:
             return Running(now, now + pool.black_hole_after_s, 0.0, EXIT_CODE)
         cpu_s = work.run_s(task) / (host.speed if host.offer is None else host.offer.speed_for(work.class_of(task)))
@@ -517,7 +547,7 @@ class World:
             cpu_s *= max(1.0, ground.drag(work.drag(task, -attempt)))
         saves = None
         if work.bag.checkpoint_mb and cpu_s > 0:
-            saved_s = self.saved.get((job, task), 0.0)
+            saved_s = self.saver.saved.get((job, task), 0.0)
             bag = work.bag
             every_s = host.every_s.pop(key, bag.checkpoint_every_s)
             cpu_s, saves = checkpoints.begin(work.run_s(task), cpu_s, saved_s, bag.checkpoint_mb, every_s)
@@ -531,38 +561,7 @@ class World:
             if pool.presence_of == "attempt":
                 presence = max(0.01, min(1.0, ground.presence(work.delay(task, attempt))))
             wall_s = cpu_s / presence
-        return Running(now, now + round(wall_s, 6), cpu_s, cause, saves=saves)
-
-    def _plan_save(self, host: Host, key: Key, running: Running) -> None:
-        saves = running.saves
-        if saves is not None and saves.done < saves.count:
-            at = running.start_s + running.slept_s + saves.next_s()
-            self.driver.at(at, self._save, host, host.epoch, key)
-
-    def _save(self, host: Host, epoch: int, key: Key) -> None:
-        """Record a checkpoint, from which the next attempt of the task continues."""
-        running = host.running.get(key)
-        if host.epoch != epoch or running is None or running.saves is None:
-            return
-        progress_s = self.saved[key[:2]] = running.saves.save()
-        if self.driver.now >= self.cut_off_until:
-            self.driver.submit(CheckpointSaved(self.driver.now, *key, progress_s))
-        self._plan_save(host, key, running)
-
-    def notice(self, host: Host, left_s: float) -> None:
-        """The provider will reclaim the host: running tasks that checkpoint save once more, if there is time."""
-        now = self.driver.now
-        for key, running in host.running.items():
-            saves = running.saves
-            if saves is not None and saves.dump_s <= left_s:
-                progress_s = saves.progress_s(now - running.start_s - running.slept_s)
-                self.driver.after(saves.dump_s, self._save_at_notice, host, host.epoch, key, progress_s)
-
-    def _save_at_notice(self, host: Host, epoch: int, key: Key, progress_s: float) -> None:
-        if host.epoch == epoch and key in host.running and progress_s > self.saved.get(key[:2], 0.0):
-            self.saved[key[:2]] = progress_s
-            if self.driver.now >= self.cut_off_until:
-                self.driver.submit(CheckpointSaved(self.driver.now, *key, progress_s))
+        return Running(now, now + rounded(wall_s), cpu_s, cause, 0.0, saves)
 
     def _end(self, host: Host, epoch: int, key: Key) -> None:
         if host.epoch != epoch:
@@ -574,14 +573,16 @@ class World:
         if host.pool.bundles:
             host.durations.add(now - running.start_s - running.slept_s)
         exit_code, start_s = 0 if cause == DONE_CODE else 1, running.start_s + running.slept_s
-        host.results.append(Result(*key, cause, exit_code, start_s, now, running.cpu_s))
+        job, task, attempt = key
+        host.results.append(Result(job, task, attempt, cause, exit_code, start_s, now, running.cpu_s))
         if self._watch:
             self._watch(host.name, key, running.start_s, now, cause)
         if host.queue:
             self._fill(host)
-        if host.pool.reports_each or not host.running:
+        ground = host.pool
+        if ground.reports_each or not host.running:
             # `exchange` without its call: this runs for every attempt of millions.
-            if host.pool.round_trip_s:
+            if ground.round_trip_s:
                 self.exchange(host)
             else:
                 self._exchange(host)

@@ -13,6 +13,8 @@ from windfall.store.location import StateLocation, database_url
 
 if TYPE_CHECKING:  # every command looks where its state is; few open it
     from windfall.store.contract import Store
+    from windfall.store.postgres.store import PostgresStore
+    from windfall.store.sqlite.store import SqliteStore
 
 
 def open_store(where: str | Path | StateLocation, take_over: bool = False) -> Store:
@@ -25,22 +27,42 @@ def open_store(where: str | Path | StateLocation, take_over: bool = False) -> St
         from windfall.store.memory import MemoryStore
 
         return MemoryStore()
+    return _open_lasting(text, take_over)
+
+
+def open_for_server(where: StateLocation, blobs: str = "") -> Store:
+    """The store for a server, its blobs in the object store at `blobs`, which the state remembers, or as it says.
+
+    StoreError if that object store cannot be reached.
+    """
+    store = _open_lasting(where.store)
+    try:
+        if blobs:
+            store.keep_blobs_at(blobs)
+        store.check_blobs()
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _open_lasting(text: str, take_over: bool = False) -> SqliteStore | PostgresStore:
     if url := database_url(text):
-        from windfall.store.postgres import PostgresStore
+        from windfall.store.postgres.store import PostgresStore
 
         return PostgresStore(url, take_over)
-    from windfall.store.sqlite import SqliteStore
+    from windfall.store.sqlite.store import SqliteStore
 
     return SqliteStore(Path(text))
 
 
-def open_following(where: StateLocation) -> Store:
+def open_following(where: StateLocation) -> SqliteStore | PostgresStore:
     """The store read while another server writes to it; its writing half raises."""
     if where.url:
-        from windfall.store.postgres_following import PostgresFollower
+        from windfall.store.postgres.following import PostgresFollower
 
         return PostgresFollower(where.url)
-    from windfall.store.following import SqliteFollower
+    from windfall.store.sqlite.following import SqliteFollower
 
     return SqliteFollower(where.directory)
 
@@ -48,10 +70,10 @@ def open_following(where: StateLocation) -> Store:
 def holds_state(where: StateLocation) -> bool:
     """Whether a state was ever kept there. Makes nothing; BadInput if that cannot be found out."""
     if where.url:
-        from windfall.store.postgres import holds_tables
+        from windfall.store.postgres.store import holds_tables
 
         return holds_tables(where.url)
-    from windfall.store.files import naming
+    from windfall.store.sqlite.files import naming
 
     with naming(where.directory):
         return any(os.path.lexists(where.directory / name) for name in ("lock", "made", "snapshots", "windfall.db"))

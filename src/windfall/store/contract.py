@@ -34,6 +34,8 @@ OWN = "own "
 """Keys of the table `meta` begin with this for texts that are remembered."""
 EPOCH, BEAT = "epoch", "beat"
 """Keys of the table `meta` for the server that writes. They stay with the store, and are not copied with a state."""
+BLOBS_AT = "blobs"
+"""The name of the remembered text that says which object store holds the blobs. It stays with the store, too."""
 
 
 class StoreError(WindfallError):
@@ -226,9 +228,10 @@ class Store(Protocol):
         ...
 
     def records(
-        self, after_seq: int = 0, limit: int = 1000, job: int | None = None, kinds: Collection[str] | None = None
-    ) -> list[Record]:
-        """Up to `limit` records behind `after_seq` in order, of one job or of all, of some kinds or of all."""
+        self, after_seq: int = 0, limit: int = 1000, job: int | None = None, kinds: Collection[str] | None = None,
+        until_seq: int | None = None,
+    ) -> list[Record]:  # fmt: skip
+        """Up to `limit` records behind `after_seq`, up to `until_seq`, in order; `job`, `kinds`: only of these."""
         ...
 
     def records_about(
@@ -242,6 +245,19 @@ class Store(Protocol):
 
     def prune(self, before_seq: int, kinds: Collection[str]) -> int:
         """Drop records of these kinds below `before_seq`, but none that a kept snapshot may need; how many."""
+        ...
+
+    def log_before(self, before_t: float | None, most_bytes: int | None) -> int:
+        """The newest record that is older than `before_t`, or behind which the log has `most_bytes`; 0 if none is."""
+        ...
+
+    def cut_log(self, until_seq: int) -> int:
+        """Drop some thousand records from the beginning of the log up to this one, but none that a kept snapshot may
+        need; how many. What is left is a log without its beginning."""
+        ...
+
+    def job_bytes(self) -> dict[int, int]:
+        """Bytes of specification, tasks and outputs, by job."""
         ...
 
     def shrink(self) -> bool:

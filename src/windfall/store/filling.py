@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, LiteralString
 
 from windfall.errors import BadInput
 from windfall.store import holds_state
-from windfall.store.contract import Snapshot, Store
-from windfall.store.files import naming
+from windfall.store.contract import Snapshot
 from windfall.store.location import StateLocation
+from windfall.store.sqlite.files import naming
 from windfall.store.view import TABLES, Row, View, of_state
 
 if TYPE_CHECKING:
-    from windfall.store.postgres import Connection
+    from windfall.store.postgres.blobs import Connection
+    from windfall.store.postgres.store import PostgresStore
+    from windfall.store.sqlite.store import SqliteStore
 
 _COPY: dict[str, tuple[LiteralString, tuple[str, ...]]] = {
     "meta": ("COPY windfall.meta (key, value) FROM STDIN (FORMAT BINARY)", ("text", "text")),
@@ -68,24 +70,24 @@ def refuse_taken(target: StateLocation) -> None:
         raise BadInput(f"{path} {what}", hint=f"move it away first:  mv {path} {path}.old")
 
 
-def fill(filling: Filling, target: StateLocation) -> None:
-    """Make a new state. After an error nothing of it is there."""
+def fill(filling: Filling, target: StateLocation, blobs: str = "") -> None:
+    """Make a new state, its blobs in the object store at `blobs` if that is given. After an error nothing is there."""
     refuse_taken(target)
     if target.url:
-        _fill_database(filling, target.url)
+        _fill_database(filling, target.url, blobs)
     else:
-        _fill_directory(filling, target.directory)
+        _fill_directory(filling, target.directory, blobs)
 
 
-def _fill_directory(filling: Filling, directory: Path) -> None:
-    from windfall.store.sqlite import SqliteStore
+def _fill_directory(filling: Filling, directory: Path, blobs: str) -> None:
+    from windfall.store.sqlite.store import SqliteStore
 
     parts = directory.with_name(f"{directory.name}.part-{os.getpid()}")
     try:
         store = SqliteStore(parts)
         try:
             store.filled(lambda writer: _insert(writer, filling))
-            _add_files(filling, store)
+            _add_files(filling, store, blobs)
         finally:
             store.close()
         (parts / "lock").unlink()
@@ -104,13 +106,13 @@ def _insert(writer: sqlite3.Connection, filling: Filling) -> None:
         writer.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", filling.rows(table))
 
 
-def _fill_database(filling: Filling, url: str) -> None:
-    from windfall.store.postgres import PostgresStore
+def _fill_database(filling: Filling, url: str, blobs: str) -> None:
+    from windfall.store.postgres.store import PostgresStore
 
     store = PostgresStore(url)
     try:
         store.filled(lambda writer: _copy(writer, filling))
-        _add_files(filling, store)
+        _add_files(filling, store, blobs)
     except BaseException:
         store.filled(lambda writer: writer.execute("DROP SCHEMA windfall CASCADE"))
         raise
@@ -128,9 +130,16 @@ def _copy(writer: Connection, filling: Filling) -> None:
                 copy.write_row(row)
 
 
-def _add_files(filling: Filling, store: Store) -> None:
+def _add_files(filling: Filling, store: SqliteStore | PostgresStore, blobs: str) -> None:
     for snapshot in filling.snapshots:
         store.save_snapshot(*snapshot)
-    for sha256 in filling.blobs:
-        with filling.view.open_blob(sha256) as content:
-            store.put_blob(sha256, iter(lambda: content.read(1 << 20), b""))
+    if blobs:
+        store.keep_blobs_at(blobs)
+    try:
+        for sha256 in filling.blobs:
+            with filling.view.open_blob(sha256) as content:
+                store.put_blob(sha256, iter(lambda: content.read(1 << 20), b""))
+    except BaseException:
+        if blobs:
+            store.give_up_blobs()
+        raise

@@ -6,6 +6,7 @@ import io
 import tempfile
 import threading
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from copy import copy
 from pathlib import Path
@@ -36,8 +37,8 @@ from windfall.store.contract import (
     Snapshot,
     TokenRow,
 )
-from windfall.store.files import Hashed
 from windfall.store.formats import FORMAT, FormatSince
+from windfall.store.sqlite.files import Hashed
 
 
 class MemoryStore:
@@ -115,12 +116,15 @@ class MemoryStore:
             return next(reversed(self._records), 0)
 
     def records(
-        self, after_seq: int = 0, limit: int = 1000, job: int | None = None, kinds: Collection[str] | None = None
-    ) -> list[Record]:
-        check_numbers(seq=after_seq, limit=limit, job=job)
+        self, after_seq: int = 0, limit: int = 1000, job: int | None = None, kinds: Collection[str] | None = None,
+        until_seq: int | None = None,
+    ) -> list[Record]:  # fmt: skip
+        check_numbers(seq=after_seq, until=until_seq, limit=limit, job=job)
         with self._lock:
             found = list(self._records.values())
         found = found[bisect_right(found, after_seq, key=lambda r: r.seq) :]
+        if until_seq is not None:
+            found = found[: bisect_right(found, until_seq, key=lambda r: r.seq)]
         return [r for r in found if (job is None or r.job == job > 0) and (kinds is None or r.kind in kinds)][:limit]
 
     def records_about(
@@ -139,6 +143,30 @@ class MemoryStore:
         for seq in doomed:
             del self._records[seq], self._sums[seq]
         return len(doomed)
+
+    def log_before(self, before_t: float | None, most_bytes: int | None) -> int:
+        found, size = 0, 0
+        for record in reversed(list(self._records.values())):
+            size += len(record.data)
+            if (before_t is not None and record.t < before_t) or (most_bytes is not None and size > most_bytes):
+                found = max(found, record.seq)
+        return found
+
+    def cut_log(self, until_seq: int) -> int:
+        limit = min(until_seq, self._snapshots[0].seq if len(self._snapshots) == 2 else 0)
+        doomed = [r.seq for r in self._records.values() if r.seq <= limit]
+        for seq in doomed:
+            del self._records[seq], self._sums[seq]
+        return len(doomed)
+
+    def job_bytes(self) -> dict[int, int]:
+        with self._lock:
+            sizes = Counter({job: len(spec) for job, spec in self._jobs.items()})
+            for job, chunks in self._chunks.items():
+                sizes[job] += sum(len(row.data) for row in chunks.values())
+            for job, outputs in self._outputs.items():
+                sizes[job] += sum(len(data) for data in outputs.values())
+        return dict(sizes)
 
     # Jobs, their tasks and their results
 

@@ -10,7 +10,8 @@ from typing import Any, BinaryIO, Protocol
 
 from windfall.errors import BadInput
 from windfall.store import formats, holds_state
-from windfall.store.contract import BEAT, EPOCH, Snapshot
+from windfall.store.blobs.keeping import Blobs
+from windfall.store.contract import BEAT, BLOBS_AT, EPOCH, OWN, Snapshot
 from windfall.store.location import StateLocation
 
 TABLES: dict[str, tuple[str, ...]] = {
@@ -35,8 +36,17 @@ Row = tuple[Any, ...]
 
 
 def of_state(table: str) -> str:
-    """The condition on rows that belong to the state, and not to the server that writes to it."""
-    return f" WHERE key NOT IN ('{EPOCH}', '{BEAT}')" if table == "meta" else ""
+    """The condition on rows that belong to the state, and not to its store or the server that writes to it."""
+    return f" WHERE key NOT IN ('{EPOCH}', '{BEAT}', '{OWN}{BLOBS_AT}')" if table == "meta" else ""
+
+
+def kept_blobs(address: str | None, own: Blobs) -> Blobs:
+    """The blobs that a view shows: those at `address`, if the store names one."""
+    if not address:
+        return own
+    from windfall.store.blobs.objects import ObjectBlobs
+
+    return ObjectBlobs(address, own.directory, ours=False)
 
 
 class View(Protocol):
@@ -76,9 +86,9 @@ def open_view(location: StateLocation) -> View:
     """The state as it is now. BadInput if there is none; StoreError if it is damaged beyond reading."""
     require_state(location)
     if location.url:
-        from windfall.store.postgres_view import PostgresView
+        from windfall.store.postgres.view import PostgresView
 
         return PostgresView(location.url)
-    from windfall.store.sqlite_view import SqliteView
+    from windfall.store.sqlite.view import SqliteView
 
     return SqliteView(location.directory)

@@ -120,7 +120,7 @@ def _start(view: View, snapshots: list[Snapshot], found: Findings) -> Snapshot |
     if not snapshots or expected > snapshots[-1].seq:
         return None
     found.notes.append(
-        f"the log is not complete up to record {snapshots[0].seq} (old heartbeats are dropped): the replay begins there"
+        f"the log is not complete up to record {snapshots[0].seq} (old records are dropped): the replay begins there"
     )
     return snapshots[0]
 

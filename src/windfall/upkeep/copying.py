@@ -22,23 +22,26 @@ class Copied(Struct):
     findings: Findings
 
 
-def move(source: StateLocation, target: StateLocation) -> Copied:
+def move(source: StateLocation, target: StateLocation, blobs: str = "") -> Copied:
     """Copy a state on which no server runs, and let none start meanwhile. StoreInUse if one runs."""
     require_state(source)
     held = open_store(source)
     try:
-        return copy(source, target)
+        return copy(source, target, blobs)
     finally:
         held.close()
 
 
-def copy(source: StateLocation, target: StateLocation) -> Copied:
-    """Copy a state as it is now, while a server goes on with it or none runs. StoreCorrupt if the copy differs."""
+def copy(source: StateLocation, target: StateLocation, blobs: str = "") -> Copied:
+    """Copy a state as it is now, while a server goes on with it or none runs. StoreCorrupt if the copy differs.
+
+    Files go to the copy itself, or to the object store at `blobs`, wherever they were before.
+    """
     refuse_taken(target)
     view = open_view(source)
     try:
         filling = everything(view)
-        fill(filling, target)
+        fill(filling, target, blobs)
         sums = {table: _sum(view, table) for table in TABLES}
     finally:
         view.close()

@@ -10,11 +10,11 @@ from msgspec import Struct, field
 from windfall.core.records import FORMAT
 from windfall.store.checks import crc
 from windfall.store.contract import Snapshot, StoreCorrupt
-from windfall.store.files import Lock
 from windfall.store.filling import Filling, fill, refuse_taken
 from windfall.store.formats import FormatSince, format_at
 from windfall.store.location import StateLocation
-from windfall.store.sqlite_view import SalvageView
+from windfall.store.sqlite.files import Lock
+from windfall.store.sqlite.view import SalvageView
 from windfall.store.view import Row, View, open_view, require_state
 from windfall.upkeep.checking import Findings, blob_is_sound, check
 

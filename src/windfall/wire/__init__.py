@@ -4,6 +4,13 @@ The whole protocol is described in docs/reference/protocol.md; the shapes stand 
 """
 
 VERSION = 1
-"""Protocol version: the server answers 426 to a worker that speaks an older one."""
+"""Protocol version that workers of this Windfall speak."""
+
+
+def is_served(version: int) -> bool:
+    """Whether a server answers a worker that speaks this version: its own, and the one before. Others get a 426."""
+    return max(1, VERSION - 1) <= version <= VERSION
+
+
 HOST_SECRET = "X-Windfall-Host-Secret"
 """The header by which a host shows that it is the one that its name belongs to."""

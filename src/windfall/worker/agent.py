@@ -87,6 +87,9 @@ class Agent:
         self._ad = identity.advertisement(
             self.host, options.slots, options.pool, options.tags, options.folder, options.memory_mb
         )
+        address = identity.address_towards(options.address.current)
+        if address:
+            self._ad["address"] = address
         if options.machine is not None:
             self._ad["machine"] = options.machine
         resources = devices.find(options.resources, identity.claim_device)
@@ -196,6 +199,7 @@ class Agent:
         """Checks made every half second: outages, lifetimes, notices, parents, checkpoints."""
         self._slots.balance()
         self._slots.look_at_checkpoints(now_s)
+        self._slots.wake_stopped(now_s)
         down_since_s = self._link.down_since_s
         if down_since_s is not None and now_s - down_since_s > _SPOOL_AFTER_S:
             self._keep_results()
@@ -385,10 +389,12 @@ class Agent:
         self._said_goodbye = leaving is not None
         want = room = 0
         if not self._leaving and not self._lifetime_is_short(now_s):
-            want = pace.want(self._options.slots, len(self._slots), mean_s)
+            # What waits for other hosts takes no slot: an ask that wants something may wait for its answer.
+            want = pace.want(self._options.slots, len(self._slots) - self._slots.unbegun_parts, mean_s)
             room = pace.room(self._options.slots, len(self._slots) + want)
         live_rows, live_data = self._live()
-        self._wait_s = 0.0 if leaving or self._outbox.waiting else pace.wait_s(len(self._slots), mean_s, self._next_s)
+        busy = len(self._slots) - self._slots.unbegun_parts
+        self._wait_s = 0.0 if leaving or self._outbox.waiting else pace.wait_s(busy, mean_s, self._next_s)
         if self._slots.watched():
             self._wait_s = min(self._wait_s, _LIVE_WAIT_S)
         header = {
@@ -422,7 +428,7 @@ class Agent:
     def _advertisement(self, now_s: float) -> dict[str, Any] | None:
         left_s = self._lifetime_left_s(now_s)
         is_due = left_s is not None and now_s - self._ad_sent_s >= _AD_EVERY_S
-        if self._n > 1 and not is_due and not self._round_trip.is_news:
+        if self._n > 1 and not is_due and not self._round_trip.is_news and not self._tell_held:
             return None
         self._ad_sent_s = now_s
         if self._round_trip.is_news:
@@ -471,7 +477,7 @@ class Agent:
         self._round_trip.add(self._link.answered_in_s - float(answer.get("waited_s") or 0.0))
         tasks, cancel = answer.get("tasks") or [], answer.get("cancel") or []
         empty_s = time.monotonic() - self._sent_s
-        if tasks or cancel or self._nudged or empty_s >= self._wait_s / 2:
+        if tasks or cancel or answer.get("begin") or self._nudged or empty_s >= self._wait_s / 2:
             self._gap_s = pace.GAP_S
         else:
             # If the server answers a long poll at once, do not ask again in a tight loop.
@@ -480,6 +486,10 @@ class Agent:
             self._slots.accept(tasks, answer["jobs"], payloads)
             self._slots.dispatch()
             self._last_work_s = time.monotonic()
+        if begin := answer.get("begin"):
+            self._slots.begin((job, task, attempt) for job, task, attempt in begin)
+        if self._tell_held:
+            self._slots.drop_parts("the server has lost track of the hosts of its task")
         if cancel:
             self._slots.cancel((job, task, attempt) for job, task, attempt in cancel)
         if hand_back := answer.get("hand_back"):
@@ -492,6 +502,8 @@ class Agent:
             self._slots.hand_back(f"the worker leaves: {self._leaving}")
         elif stop == "now":
             self._leave("drained", 0.0)
+        elif stop == "save":
+            self._leave("recalled by the plan", None, notice=True)
         elif stop:
             self._begin_to_leave("drained")
             self._leave_by_s = float("inf")

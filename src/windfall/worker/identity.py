@@ -17,6 +17,7 @@ import time
 import uuid
 import zlib
 from typing import IO, Any
+from urllib.parse import urlsplit
 
 _MAX_INSTANCES = 4096
 _REFERENCE_S = 0.016
@@ -164,6 +165,19 @@ def _timed(data: bytes) -> float:
     for _ in range(8):
         zlib.crc32(zlib.compress(data, 6))
     return time.perf_counter() - started_s
+
+
+def address_towards(url: str) -> str:
+    """The address from which this host reaches the server: other hosts are likely to reach it there. Empty: unknown."""
+    parts = urlsplit(url)
+    try:
+        # A datagram socket that is connected sends nothing.
+        family, kind, _, _, there = socket.getaddrinfo(parts.hostname, parts.port or 443, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(there)
+            return str(probe.getsockname()[0])
+    except (OSError, ValueError):
+        return ""
 
 
 def advertisement(

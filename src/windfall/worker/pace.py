@@ -56,7 +56,12 @@ def room(slots: int, held: int) -> int:
 
 
 def gap_s(slots: int, held: int, mean_s: float | None) -> float:
-    """Least time between two exchanges: a quarter of the time for which the held tasks last, within limits."""
+    """Least time between two exchanges: a quarter of the time for which the held tasks last, within limits.
+
+    None if nothing is held: nothing more comes that could be sent together, and every slot is idle.
+    """
+    if not held:
+        return 0.0
     if mean_s is None or mean_s >= 1.0:
         return GAP_S
     return max(GAP_S, min(BUSY_GAP_S, 0.25 * held * mean_s / slots))

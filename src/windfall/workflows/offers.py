@@ -20,7 +20,7 @@ MARKETS = ("on-demand", "spot")
 HINT = (
     "fields: name, cores, memory_gb, speed, price_usd, cycle_s, lag_s, market, limit, minimum_s, bills_boot, "
     "free_if_taken, free_if_taken_within_s, when_taken, interruptions_per_h, resumes_per_h, price_moves, gpus, "
-    "resources; see examples/offers.toml"
+    "resources, region, data_usd_per_gb, data_mb_per_s; see examples/offers.toml"
 )
 
 
@@ -70,6 +70,9 @@ def offer_from(table: Any, place: str) -> Offer:
         ("market", offer.market in MARKETS, " or ".join(MARKETS)),
         ("price_moves", moves is None or _is_price_law(moves), "changes_per_h, step (up to 1) and spread, from 0 up"),
         ("gpus", 0 <= offer.gpus <= 1024, "a number from 0 to 1024"),
+        ("start_usd", offer.start_usd == 0.0, "left out: it follows from data_usd_per_gb and the job"),
+        ("data_usd_per_gb", _all_in(offer.data_usd_per_gb, 0.0), "dollars from 0 up, or a table of them by region"),
+        ("data_mb_per_s", _all_in(offer.data_mb_per_s, 1e-6), "more than 0, or a table of numbers by region"),
         (
             "pool_limit",
             offer.pool_limit is None or offer.pool_limit >= 0,
@@ -84,6 +87,11 @@ def offer_from(table: Any, place: str) -> Offer:
         raise BadInput(f"{place}: resources: GPUs have a field of their own", hint="write gpus = 1")
     check_whole(offer.resources, f"{place}: resources")
     return offer
+
+
+def _all_in(table: float | dict[str, float] | None, least: float) -> bool:
+    values = table.values() if isinstance(table, dict) else [] if table is None else [table]
+    return all(least <= value < math.inf for value in values)
 
 
 def _is_price_law(moves: PriceLaw) -> bool:

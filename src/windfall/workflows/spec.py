@@ -25,6 +25,7 @@ class TaskSpec(Struct, frozen=True, kw_only=True):
     cores: int = 1
     memory_bytes: int = 0
     resources: tuple[tuple[str, float], ...] = ()
+    nodes: int | None = None
     runtime_s: float | None = None
     env: dict[str, str] = {}
     stdin: str | None = None

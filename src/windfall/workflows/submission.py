@@ -33,7 +33,7 @@ from windfall.bags.spec import (
     check_texts,
     decode,
 )
-from windfall.bags.submission import Request, Submission, identity_of, placed
+from windfall.bags.submission import Request, Submission, identity_of, placed, with_sizes
 from windfall.errors import BadInput
 from windfall.workflows import emulation
 from windfall.workflows.read import read
@@ -149,8 +149,12 @@ def submission_of(
     check(spec, workflow.source)
     shape = _shape(workflow, order)
     digest = hashlib.sha256(identity_of(spec, settings) + parameters.digest.encode() + shape.key.encode()).hexdigest()
-    estimates = _estimates(workflow, order)
-    return Submission(spec, parameters.count, parameters.chunks, uploads | rows.uploads, digest, shape, estimates)
+    remote = [file for file in spec.files if file.url]
+    spec, unmeasured = with_sizes(spec, remote, parameters.count)
+    return Submission(
+        spec, parameters.count, parameters.chunks, uploads | rows.uploads, digest, shape, _estimates(workflow, order),
+        unmeasured=unmeasured, remote=remote,
+    )  # fmt: skip
 
 
 def _name(workflow: WorkflowSpec) -> str:
@@ -181,6 +185,8 @@ def _needs(task: TaskSpec, default: TaskClass, workflow: WorkflowSpec, named: Se
     if task.resources:
         both = {**dict(default.resources), **dict(task.resources)}
         own["resources"] = tuple(sorted((name, amount) for name, amount in both.items() if amount))
+    if task.nodes is not None:
+        own["nodes"] = task.nodes
     if task.wall_s is not None:
         own["wall_s"] = task.wall_s
     if task.max_failures is not None:

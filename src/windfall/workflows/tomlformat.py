@@ -53,6 +53,7 @@ class _Task(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     cpus: int | None = None
     memory: str | int = 0
     gpus: float | None = None
+    nodes: int | None = None
     resources: dict[str, float] = {}
     estimate: str | int | float | None = None
     env: dict[str, Value] = {}
@@ -179,6 +180,7 @@ def _one(task: _Task, row: dict[str, Value], place: str, source: str) -> TaskSpe
         cores=_cpus(task),
         memory_bytes=parse_bytes(task.memory, f"{source}: {place}: memory") if task.memory else 0,
         resources=tuple(sorted((task.resources | ({} if task.gpus is None else {GPUS: task.gpus})).items())),
+        nodes=task.nodes,
         runtime_s=_estimate_s(task, f"{source}: {place}"),
         env={key: fill(str(value), f"env.{key}") for key, value in {**task.env, **scripts}.items()},
         stdin=None if task.stdin is None else fill(task.stdin, "stdin"),

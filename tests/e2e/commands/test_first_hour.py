@@ -320,3 +320,42 @@ def test_only_tasks_that_are_new_or_changed_run_again(shell):
     assert done_by(*csv) == ["new"], "a file that a parameter names"
     refused = shell.windfall("run", "--changed", "--range", "1-2", "--", "echo", "{#}")
     assert refused.code == 2 and "{#}" in refused.err
+
+
+WORKFLOW = """
+name = "words"
+[[task]]
+name = "split"
+command = "tr ' ' '\\n' < text.txt > words.txt"
+inputs = ["text.txt"]
+outputs = ["words.txt"]
+[[task]]
+name = "count"
+command = "wc -w < words.txt"
+inputs = ["words.txt"]
+[[task]]
+name = "sorted"
+command = "sort {order} words.txt"
+inputs = ["words.txt"]
+"""
+
+
+def test_only_tasks_of_a_workflow_that_have_changed_and_those_behind_them_run_again(shell):
+    def ran(order: str = "", *more: str) -> dict[str, str]:
+        shell.write("words.toml", WORKFLOW.replace("{order}", order))
+        ended = shell.windfall("run", "--changed", "words.toml", *more)
+        assert ended.code == 0, ended
+        rows = shell.windfall("results", "last", "--json").lines
+        return {row["name"]: row["stdout"] for row in rows}
+
+    shell.write("text.txt", "b a")
+    assert ran() == {"split": "", "count": "2\n", "sorted": "a\nb\n"}, "nothing was done before"
+    assert ran("-r") == {"sorted": "b\na\n"}, "its file comes from the job before"
+    nothing = shell.windfall("run", "--changed", "words.toml")
+    assert nothing.code == 0 and "3 of 3 tasks done before and unchanged" in nothing.err and "jobs 1, 2" in nothing.err
+    os.utime(shell.write("text.txt", "b a"))
+    assert shell.windfall("run", "--changed", "words.toml").err == nothing.err, "the content counts, not the time"
+    shell.write("text.txt", "c b a")
+    assert ran("-r") == {"split": "", "count": "3\n", "sorted": "c\nb\na\n"}, "all that comes after a changed file"
+    refused = shell.windfall("run", "--changed", "words.toml", "--cwd", ".")
+    assert refused.code == 2 and "--cwd" in refused.err

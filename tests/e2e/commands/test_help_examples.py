@@ -38,8 +38,9 @@ RENTING = (
     " --range 1-4 -- sleep 300"
 )
 DRAFTS = " && ".join(f"windfall run --name {name} --range 1-2 -- true {{}}" for name in ("trial", "draft"))
+RECORDED = "windfall import nextflow results -o recorded.json"
 NIGHT = "windfall fleet create night --pool cloud"
-SITE = "windfall site create lab --instance-vcpu 1 --instance-ram 1000 --limit 1"
+SITE = "windfall site create lab --instance-vcpu 1 --instance-ram 1000 --limit 1 --market"
 BEFORE = {
     "windfall plan last": RENTING,
     "windfall run --resume last tasks.txt": "windfall run tasks.txt",
@@ -58,7 +59,9 @@ BEFORE = {
     "windfall boinc enable": "windfall pool remove boinc --now",
     "windfall boinc close-account": "windfall boinc add-account Ada",
     "windfall boinc rotate-key": "windfall boinc add-account Ada",
+    "windfall boinc sign": "windfall boinc sign for-server --key safe/code_sign.key",
     "windfall site": SITE,
+    "windfall report sweep --state": "windfall archive sweep -o sweep.tar.gz",
     "windfall state ": "windfall run --state old --range 1-2 -- true {}",
     "windfall simulate --replay": "windfall run --state replayed --range 1-4 -- true {}",
     "windfall pool add lab": "windfall pool remove shed --now",
@@ -66,6 +69,8 @@ BEFORE = {
     "windfall pool doctor lab": "windfall pool add shed kind=local",
     "windfall pool drain": "windfall pool add shed kind=local",
     "windfall pool remove": "windfall pool add shed kind=local",
+    "windfall run --workflow recorded.json": RECORDED,
+    "windfall plan --workflow recorded.json": RECORDED,
 }
 """What has to be there before an example whose line begins so."""
 

@@ -26,3 +26,5 @@ def test_a_report_is_one_page_with_pictures_and_a_wrong_place_is_said(tmp_path):
     ended = shell.windfall("report", "last", "--out", "report.html/place.html")
     assert ended.code == 2
     assert "report.html/place.html" in ended.err
+    ended = shell.windfall("report", "last", "--out", "report.pdf")
+    assert ended.code == 2 and "-o report.html" in ended.err and not (tmp_path / "report.pdf").exists()

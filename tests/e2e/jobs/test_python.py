@@ -32,6 +32,15 @@ def until(condition) -> None:
         time.sleep(0.02)
 
 
+def is_running(pid) -> bool:
+    """Not if it has ended and nobody has asked for its exit code."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 def square(x):
     return x * x
 
@@ -49,6 +58,19 @@ class Unpicklable(Exception):
 
 def raises_what_cannot_travel():
     raise Unpicklable(1, 2)
+
+
+def forks_and_returns_twice(first):
+    """Returns in the forked process, too: before its parent does, or after it."""
+    pid = os.fork()
+    if not pid:
+        time.sleep(0.0 if first else 0.5)
+        if first == "raise":
+            raise ValueError("in the forked process")
+        return "forked"
+    if first:
+        os.waitpid(pid, 0)
+    return pid
 
 
 # -- bags ------------------------------------------------------------------------------------------------------------
@@ -152,6 +174,24 @@ def test_an_exception_comes_back_with_the_traceback_of_the_far_side(client):
         task.result()
     assert isinstance(caught.value.__cause__, RemoteTraceback)
     assert "in picky" in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("first", [True, "raise"])
+def test_a_call_that_forks_and_returns_twice_counts_once_and_is_told_so(client, first):
+    job = client.submit(forks_and_returns_twice, params=[(first,)])
+    (task,) = job.as_completed()
+    assert task.result() > 0, "the value of the process that the worker started"
+    assert "returned from the call as well" in task.stderr and "os._exit()" in task.stderr
+    assert job.status()["tasks"]["done"] == 1
+    assert client.submit(square, 3).result(timeout=60) == 9
+
+
+def test_a_forked_process_that_returns_later_takes_no_call_of_its_parent(client):
+    pids = [task.result() for task in client.submit(forks_and_returns_twice, params=[(False,)] * 4).as_completed()]
+    squares = [x * x for x in range(8)]
+    assert sorted(task.result() for task in client.submit(square, params=range(8)).as_completed()) == squares
+    until(lambda: not any(is_running(pid) for pid in pids))
+    assert sorted(task.result() for task in client.submit(square, params=range(8)).as_completed()) == squares
 
 
 def test_a_call_sees_the_directory_of_the_caller(client):

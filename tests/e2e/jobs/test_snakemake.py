@@ -5,6 +5,7 @@ Snakemake is large, and has an environment of its own (tools/snakemake.sh), whic
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,8 +25,14 @@ def python() -> Path:
     return made / "bin" / "python"
 
 
+# Each job without shared files installs the plug-in of its storage: that takes minutes.
+WITH_S3 = pytest.mark.skipif(os.environ.get("WINDFALL_TEST_SNAKEMAKE_S3") != "1", reason="run by `make test-snakemake`")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["test_suite.py", "test_workflows.py", "test_deadlines.py"])
+@pytest.mark.parametrize(
+    "name", ["test_suite.py", "test_workflows.py", "test_deadlines.py", pytest.param("test_s3.py", marks=WITH_S3)]
+)
 def test_the_plug_in_passes(python, tmp_path, name):
     command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", "."]
     done = subprocess.run([*command, str(TESTS / name)], cwd=tmp_path, capture_output=True, text=True, timeout=550)

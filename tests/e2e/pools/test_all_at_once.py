@@ -25,7 +25,7 @@ from tests.support.pools.slurm import cluster
 from tests.support.pools.sshd import Sshd, sshd
 from tests.support.server.cluster import WINDFALL
 from windfall.client import Client
-from windfall.client.local import running_server
+from windfall.client.local.server import running_server
 
 pytestmark = pytest.mark.slow
 TASKS, SECONDS = 120, 3

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.pools import boinc
 from tests.support.pools.boinc import BoincClient
+from tests.support.pools.lying_proxy import LyingProxy
 from tests.support.pools.slurm import cluster as slurm_cluster
 from tests.support.server.cluster import Cluster
 
@@ -46,9 +47,9 @@ class World:
         }  # fmt: skip
         self.client.add_pools([entry])
 
-    def volunteer(self, name: str) -> BoincClient:
+    def volunteer(self, name: str, proxy: str = "") -> BoincClient:
         key = self.client.tell_front("boinc", "add-account", name=name)["key"]
-        made = BoincClient(self.directory / name, self.url, key)
+        made = BoincClient(self.directory / name, self.url, key, proxy)
         self.volunteers.append(made)
         made.start()
         return made
@@ -77,11 +78,13 @@ PROGRAM = """#!/bin/sh
 echo "line $1 of $(basename "$0")"
 echo "told $1" >&2
 i=0; while [ $i -lt 300 ]; do echo "$1 $i"; i=$((i + 1)); done > "table-$1.txt"
+if [ "$1" = 7 ]; then head -c 3000000 /dev/zero >> table-7.txt; fi
 """
 
 
 def table(task: int) -> bytes:
-    return b"".join(b"%d %d\n" % (task, number) for number in range(300))
+    """The client asks for the stored size of a file above 8 KiB, and for leave to send one above 1 MiB."""
+    return b"".join(b"%d %d\n" % (task, number) for number in range(300)) + (bytes(3_000_000) if task == 7 else b"")
 
 
 def test_fifty_tasks_come_back_byte_for_byte_whatever_happens_to_clients_and_server(world, tmp_path):
@@ -167,15 +170,27 @@ def pools_of(world: World) -> set[str]:
     return {row["pool"] for row in world.client.hosts() if row["held"]}
 
 
-def test_a_real_client_that_sends_something_else_is_outvoted(world):
-    """Three owners; what the second one's machine does is spoilt, so that its uploads differ."""
-    look = 'd=.; for i in 1 2 3 4 5; do d=$d/..; if [ -e "$d/spoilt" ]; then echo lie; exit; fi; done; echo truth "$1"'
-    ada, eve = world.volunteer("ada"), world.volunteer("eve")
-    (eve.folder / "spoilt").touch()
-    job = world.client.submit(["sh", "-c", look, "sh", "{}"], range(2), quorum=2, estimate="1h")
-    until(lambda: all("Finished upload" in one.log() for one in (ada, eve)), "both owners have sent results")
-    world.volunteer("bob")
-    assert job.wait(120)["tasks"]["done"] == 2, world.logs()
-    assert [task.stdout for task in job.results()] == [f"truth {task}\n" for task in range(2)]
-    credit = {row["name"]: row["credit"] for row in world.client.tell_front("boinc", "show")["accounts"]}
-    assert credit["eve"] == 0, world.logs()
+def test_a_real_client_whose_uploads_are_changed_is_outvoted(world):
+    """Three owners. What the second one's client sends passes a proxy that changes it.
+
+    Changed bytes with the MD5 of the honest ones are refused; with an MD5 of their own, and a report that says so, they
+    are a vote that the others contradict.
+    """
+    proxy = LyingProxy(lambda data: data.replace(b"truth", b"false"))
+    try:
+        ada = world.volunteer("ada")
+        world.volunteer("eve", proxy.url)
+        job = world.client.submit(["echo", "truth", "{}"], range(2), quorum=2, estimate="1h")
+        until(lambda: proxy.reported and "Finished upload" in ada.log(), "both owners have reported results")
+        world.volunteer("bob")
+        assert job.wait(120)["tasks"]["done"] == 2, world.logs()
+        assert [task.stdout for task in job.results()] == [f"truth {task}\n" for task in range(2)]
+        statuses = [
+            {b"<status>1<" in answer for answer in proxy.clumsy},
+            {b"<status>0<" in said for said in proxy.skilled},
+        ]
+        assert statuses == [{True}, {True}], (proxy.clumsy, proxy.skilled, world.logs())
+    finally:
+        proxy.close()
+    shown = {row["name"]: row for row in world.client.tell_front("boinc", "show")["accounts"]}
+    assert shown["eve"]["credit"] == 0 and shown["eve"]["done"] == 0 < shown["ada"]["done"], shown

@@ -5,50 +5,20 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-import shlex
-import sys
 import time
 import urllib.error
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.support.pools import boinc
+from tests.support.pools.boinc_front import World
 from tests.support.pools.fake_volunteer import FILE, RESULT, FakeVolunteer, post, tag
-from tests.support.server.cluster import Cluster
 from windfall.boinc.names import read_name
 from windfall.errors import BadInput
 
 MUTATIONS = int(os.environ.get("WINDFALL_BOINC_MUTATIONS", "1000"))
 """Messages that are changed and sent; `make test-boinc` sends 10,000."""
-
-
-ROUND = "import sys; print(round(float(open(sys.argv[1] + '/stdout').read()), 3))"
-"""A validator: numbers agree if they round to the same."""
-
-
-class World:
-    """A server with a front, and what the tests ask of it."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.cluster = Cluster(directory, lease_s=20.0)
-        self.cluster.start_server()
-        self.url = f"{self.cluster.url}/grid/"
-        self.client = self.cluster.client()
-        front = {"name": "boinc", "kind": "boinc", "limit": 1000, "url": self.url, "ask_again": 1}
-        self.client.add_pools([{**front, "validators": {"round": shlex.join([sys.executable, "-c", ROUND])}}])
-        self.made = 0
-
-    def volunteer(self, name: str) -> FakeVolunteer:
-        self.made += 1
-        key = self.client.tell_front("boinc", "add-account", name=name)["key"]
-        return FakeVolunteer(self.url, key, f"{self.made:032x}")
-
-    def submit(self, count: int, **settings: object):
-        settings = {"quorum": 1, "estimate": "1h", **settings}
-        return self.client.submit(["echo", "task", "{}"], range(count), **settings)
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +49,7 @@ def test_a_liar_is_outvoted_and_loses_its_standing(world):
     job.wait(30)
     assert [task.stdout for task in job.results()] == ["task 0\n", "task 1\n"]
     hosts = {row["host"]: row for row in world.client.hosts()}
-    rows = world.client.tell_front("boinc", "show")["accounts"]
-    credit = {row["name"]: row["credit"] for row in rows}
-    assert credit["Eve"] == 0 < credit["Ada"] == credit["Bob"]
+    assert world.credit("Eve") == 0 < world.credit("Ada") == world.credit("Bob")
     assert any(name.startswith("boinc-") for name in hosts)
 
 
@@ -96,9 +64,7 @@ def test_a_validator_says_what_must_agree_and_what_is_wrong(world):
     assert near.work()
     assert job.wait(30)["tasks"]["done"] == 1
     assert {task.stdout for task in job.results()} <= {"0.33333\n", "0.33341\n"}
-    rows = world.client.tell_front("boinc", "show")["accounts"]
-    credit = {row["name"]: row["credit"] for row in rows}
-    assert credit["Lou"] == 0 < credit["Kim"] == credit["Max"]
+    assert world.credit("Lou") == 0 < world.credit("Kim") == world.credit("Max")
 
 
 def test_an_unknown_validator_is_refused_with_those_that_exist(world):
@@ -119,6 +85,24 @@ def test_a_worker_of_ones_own_settles_a_vote(world):
         world.cluster.workers["own"].terminate()
         world.cluster.workers["own"].wait(30)
     assert [task.stdout for task in job.results()] == ["task 0\n"]
+
+
+def test_a_worker_of_ones_own_shows_who_lied_by_the_validator(world):
+    """What the validator prints of the worker's result is compared with what it printed of the volunteers'."""
+    settings = {"quorum": 3, "validator": "round", "estimate": "1h", "outputs": ["seen"]}
+    job = world.client.submit(["sh", "-c", "echo 0.33339; echo 0.5 > seen"], range(1), **settings)
+    honest, liar = world.volunteer("Nell"), world.volunteer("Mallory")
+    honest.says, liar.says = (lambda task: "0.33341\n"), (lambda task: "0.7\n")
+    honest.files = liar.files = {"seen": b"0.5\n"}
+    assert honest.work() == liar.work() == 1
+    world.cluster.start_worker("judge", slots=1)
+    try:
+        job.wait(60)
+    finally:
+        world.cluster.workers["judge"].terminate()
+        world.cluster.workers["judge"].wait(30)
+    assert [task.stdout for task in job.results()] == ["0.33339\n"]
+    assert world.credit("Mallory") == 0 < world.credit("Nell")
 
 
 def test_an_answer_that_was_lost_is_sent_again_under_the_same_names(world):
@@ -228,6 +212,16 @@ def test_report_deadlines_are_told_by_the_clock_of_the_client(world):
         job.cancel()
 
 
+def test_clients_of_other_platforms_are_told_so_and_get_nothing(world):
+    world.submit(1)
+    volunteer = world.volunteer("Zoe")
+    other = volunteer.request().replace(b"x86_64-pc-linux-gnu", b"windows_x86_64")
+    answer = post(world.url + "cgi", other).decode()
+    assert "x86_64-pc-linux-gnu alone, not for windows_x86_64" in answer and "<workunit>" not in answer
+    also = b"<alt_platform>\n        <name>x86_64-pc-linux-gnu</name>\n    </alt_platform>\n<host_info>"
+    assert "<workunit>" in post(world.url + "cgi", other.replace(b"<host_info>", also, 1)).decode()
+
+
 def test_what_was_cancelled_is_aborted(world):
     job = world.submit(1)
     volunteer = world.volunteer("Leo")
@@ -261,6 +255,8 @@ def test_accounts_are_closed_without_an_invitation(world):
     look = "lookup_account.php?email_addr=n%40example%2Eorg&passwd_hash="
     assert tag(ask(look + "01e23524c6607f042eb4c0c9bd7448f6"), "authenticator") == [key]
     assert "<error_num>-206<" in ask(look + "0" * 32)
+    # Without a password it is asked whether the account exists.
+    assert "<success/>" in ask(look) and "<error_num>-136<" in ask(look.replace("=n", "=m"))
     assert "<master_url>" in ask("get_project_config.php") and 'rel="boinc_scheduler"' in ask("")
 
 
@@ -277,6 +273,32 @@ def test_names_are_shown_only_of_those_who_agreed(world):
     FakeVolunteer(world.url, key, "e" * 32).call(wants=0.0)
     ads = [row["ad"] for row in world.client.hosts() if row["pool"] == "boinc"]
     assert {ad.get("volunteer") for ad in ads} == {None, "Sam"} and {ad.get("name") for ad in ads} == {None, "fake"}
+    told = _volunteers(world)
+    assert {row["name"] for row in told} == {"", "Sam"} and len(told) > 2
+
+
+def _volunteers(world) -> list[dict]:
+    """As the console's page of volunteers is told them."""
+    rows: list[dict] = world.client._transport.get("/v1/volunteers")["volunteers"]
+    return rows
+
+
+def test_credit_is_shown_of_each_host_and_each_volunteer(world):
+    job = world.submit(2, quorum=2)
+    ann, ben = world.volunteer("Ann"), world.volunteer("Ben")
+    assert ann.work() == ben.work() == 2
+    job.wait(30)
+    rows = {row["host"]: row["volunteer"] for row in world.client.hosts() if row["volunteer"]}
+    hosts = [rows[f"boinc-{number}-{one.cpid}"] for number, one in _numbered(world, ann, ben)]
+    assert [host["confirmed_in_a_row"] for host in hosts] == [2, 2] and hosts[0]["credit"] == hosts[1]["credit"] > 0
+    accounts = {number for number, _ in _numbered(world, ann, ben)}
+    people = [row for row in _volunteers(world) if row["account"] in accounts]
+    assert [(row["done"], row["hosts"], row["credit"] > 0) for row in people] == [(2, 1, True)] * 2
+
+
+def _numbered(world, *volunteers: FakeVolunteer) -> list[tuple[int, FakeVolunteer]]:
+    rows = world.client.tell_front("boinc", "show")["accounts"]
+    return list(zip([row["account"] for row in rows][-len(volunteers) :], volunteers, strict=True))
 
 
 def test_a_stranger_gets_nothing(world):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.support.commands.reader import Reader
 from tests.support.pools import kubernetes
 from tests.support.pools.kubelet import Kubelet
 from tests.support.pools.kubernetes import Cluster, Json, skip_unless_here, until
@@ -525,3 +527,34 @@ def test_stopping_twice_and_firmly_ends_a_worker_that_does_not_listen(lab):
         time.sleep(0.5)
     assert one(pool).cause == RELEASED
     until(lab.is_empty, words=lambda: lab.cluster.left(lab.namespace))
+
+
+# --- the how-to, typed ----------------------------------------------------------------------------------------------
+
+
+def test_the_howto_can_be_typed_along(lab, tmp_path):
+    (tmp_path / "reader").mkdir()
+    reader = Reader(tmp_path / "reader", "kubernetes", {'"windfall"': f'"{lab.namespace}"', "8Gi": "64Mi"})
+    more = f'kubeconfig = "{lab.cluster.kubeconfig}"\npython = "{sys.executable}"\ninterval = "0.5s"\n'
+    more += f'node_selector = {{"kubernetes.io/hostname" = "{lab.kubelet.node}"}}\npod = {{hostNetwork = true}}\n'
+    reader.file("pools.toml", more=more)
+    token, serve = reader.block(2)
+    ((doctor, said),) = reader.block(3)
+    lab.quota(requests_cpu="2")
+    try:
+        reader.types(token[0])
+        reader.types(serve[0])
+        told = [line.replace("namespace windfall", f"namespace {lab.namespace}") for line in said]
+        told = [re.sub(r"API server .*", "API server ...", line) for line in told]
+        told = [line.replace("head.example.org:7272", f"127.0.0.1:{reader.port}") for line in told]
+        told = [re.sub(r'pods "windfall.*', 'pods "windfall... exceeded quota: team, ...', line) for line in told]
+        reader.follows(doctor, told, exit_code=1)
+        lab.cluster.call("DELETE", f"/api/v1/namespaces/{lab.namespace}/resourcequotas/team")
+        assert "pool cluster works" in reader.types(f"{doctor} --wait 2m")
+        (reader.folder / "simulate").write_text("#!/bin/sh\necho $1\n")
+        (reader.folder / "simulate").chmod(0o755)
+        submit = re.findall(r"\*\*6\. .*?`(windfall submit .*?)`", reader.page.read_text())[0]
+        reader.types(f"{submit.replace('1-1000', '1-10')} && windfall wait last")
+    finally:
+        reader.leaves()
+    until(lab.is_empty)

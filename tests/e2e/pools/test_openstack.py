@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.clouds.cloud_server import machines, submit
+from tests.support.commands.reader import Reader
 from tests.support.openstack import NovaCloud, cloud_on, nova_process, until
 from tests.support.server.cluster import Cluster
 
@@ -53,3 +54,31 @@ def test_a_bag_is_done_once_each_although_servers_are_evicted(tmp_path: Path):
             made.stop_server()
             accepted = made.accepted()
             assert len(accepted) == TASKS and set(accepted.values()) == {1}
+
+
+def test_the_howto_can_be_typed_along(tmp_path: Path):
+    pytest.importorskip("openstack", reason="openstacksdk is missing: pip install 'windfall[openstack]'")
+    (tmp_path / "reader").mkdir()
+    with nova_process(tmp_path, hosts=2, vcpus=2) as url, cloud_on(url, tmp_path / "cloud") as cloud:
+        cloud.test("flavor", name="m1.spare", vcpu=2, ram_mb=4000, preemptible=True)
+        # Nova's own fixtures have a flavor m1.small.
+        reader = Reader(tmp_path / "reader", "openstack", {"--estimate 5m": "--estimate 5s"})
+        reader.instead["https://windfall.example.org:7272"] = f"http://127.0.0.1:{reader.port}"
+        own = {key: value for key, value in cloud.settings().items() if key not in ("prices", "preemptible_prices")}
+        reader.instead['image = "155d900f-4e14-4e4c-a73d-069cbf4541e6"\n'] = ""
+        own.pop("server", None)
+        reader.file("pools.toml", more="".join(f"{key} = {_toml(value)}\n" for key, value in own.items()))
+        reader.env |= cloud.environment()
+        (reader.folder / "tasks.txt").write_text("1\n2\n3\n")
+        program = reader.folder / "simulate"
+        program.write_text("#!/bin/sh\necho $1\n")
+        program.chmod(0o755)
+        token, serve, doctor, plan, submit = (command for command, _ in reader.block(1))
+        try:
+            reader.types(token)
+            reader.types(serve)
+            assert "pool cloud works" in reader.types(doctor)
+            assert "m1.spare" in reader.types(plan)
+            reader.types(f"{submit} && windfall wait last")
+        finally:
+            reader.leaves()

@@ -22,7 +22,7 @@ from windfall.core.engine import Engine
 from windfall.core.events import InstanceRequested
 from windfall.core.records import Record, decode_record
 from windfall.core.sites.instances import HOLDING, SiteState
-from windfall.core.sites.site import Scratch
+from windfall.core.sites.scratch import Scratch
 from windfall.core.sites.view import SiteViews
 from windfall.core.state.state import State
 from windfall.placement import Request
@@ -43,8 +43,8 @@ class SiteCluster:
     def __getattr__(self, name: str):
         return getattr(self.cluster, name)
 
-    def create(self, grace_s: float) -> None:
-        self.typed("create", "lab", "--instance-vcpu", "1", "--instance-ram", "1000", "--grace", f"{grace_s:g}s")
+    def create(self, grace_s: float, *more: str) -> None:
+        self.typed("create", "lab", "--instance-vcpu", "1", "--instance-ram", "1000", "--grace", f"{grace_s:g}s", *more)
 
     def start_agent(self, name: str, as_file: bool = False) -> None:
         """As a command, or as the one file that the server serves."""
@@ -200,7 +200,7 @@ def cheapest(scratch: Scratch, site: SiteState, event: InstanceRequested) -> tup
 def test_tasks_that_ignore_the_notice_are_killed_and_run_again(made: SiteCluster):
     made.create(2.0)
     made.start_agent("a")
-    job = made.client.submit("sh -c 'trap \"\" TERM; sleep 3; echo {}'", params=range(2), name="stubborn")
+    job = made.client.submit("sh -c 'trap \"\" TERM; sleep 6; echo {}'", params=range(2), name="stubborn")
     made.until_full(2)
     asked = made.typed("request", "--vcpu", "2", "--ram", "500", "--wait", "--", "echo", "at last")
     assert (asked["stdout"], asked["cause"], len(asked["victims"])) == ("at last\n", "done", 2)
@@ -262,3 +262,18 @@ def processes(words: list[str], directory: Path) -> list[int]:
         if cwd is not None and "site-" in str(cwd) and cwd.is_relative_to(directory) and line[: len(words)] == words:
             found.append(int(entry.name))
     return found
+
+
+def test_in_a_market_a_command_that_bids_more_takes_the_place_of_a_worker_and_the_site_says_why(made: SiteCluster):
+    made.create(5.0, "--market", "--bid", "0.01", "--review", "2s", "--idle-exit", "1s")
+    made.start_agent("a")
+    job = made.client.submit("sh -c 'sleep 4; echo {}'", params=range(4), name="sold")
+    made.until_full(2)
+    low = made.typed("request", "--ram", "500", "--bid", "0.001", "--", "echo", "late")
+    assert low["state"] == "waiting" and low["why"][0].startswith("it bids $0.001 an hour")
+    high = made.typed("request", "--ram", "500", "--bid", "0.05", "--wait", "--", "echo", "sold")
+    assert (high["stdout"], high["cause"]) == ("sold\n", "done")
+    job.wait(60)
+    assert made.until_ended(low["name"])[0]["cause"] == "done", "it runs when the workers have gone"
+    said = [note["text"] for note in made.typed("explain", "lab")["notes"]]
+    assert any("ends: it bids $0.01 an hour for 1 vCPU; an hour of one vCPU costs $0.01" in text for text in said)

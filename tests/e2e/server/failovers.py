@@ -1,4 +1,5 @@
-"""Fail-overs of the database below a running server: `python -m tests.e2e.server.failovers NUMBER` (`make failovers`).
+"""Fail-overs of the database below a running server: `python -m tests.e2e.server.failovers NUMBER --seeds N`
+(`make failovers`).
 
 PostgreSQL with a synchronous standby, a server that names both, a worker, jobs all the time. Each round the primary is
 killed as a whole, its standby is promoted, and the old primary comes back as it was, first or second in the URL, before
@@ -7,16 +8,15 @@ it becomes the next standby. At the end everything that was acknowledged is reco
 
 from __future__ import annotations
 
-import json
 import os
+import random
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
-from tests.e2e.server.takeovers import TASKS, Load
+from tests.e2e.server.takeovers import Load, recounted
+from tests.support.server.campaigns import Row, run_seeds
 from tests.support.server.cluster import accepted_in, free_port
 from tests.support.server.pair import WINDFALL, eventually
 from tests.support.server.replicated import Replicated
@@ -24,8 +24,6 @@ from windfall.client import Client
 from windfall.client.transport import Transport
 from windfall.errors import WindfallError
 from windfall.store.location import locate
-from windfall.store.view import open_view
-from windfall.upkeep.checking import check
 
 
 def ready(url: str) -> bool:
@@ -77,23 +75,24 @@ class Site:
             self.stop(name)
 
 
-def campaign(directory: Path, number: int) -> dict[str, Any]:
+def campaign(directory: Path, number: int, seed: int) -> Row:
     """Run fail-overs and recount. AssertionError if anything acknowledged is lost or counted twice."""
+    chance = random.Random(seed)
     database = Replicated()
     site = None
+    gaps = []
     try:
         site = Site(directory, database)
         client = Client(site.url, site.token, patience_s=180.0)
         load = Load(client)
         load.start()
         eventually(lambda: load.jobs, 120, what="a first job is taken")
-        gaps = []
         for index in range(number):
-            time.sleep(0.5)
+            time.sleep(chance.uniform(0.0, 1.0))
             began = time.monotonic()
             database.kill_primary()
             database.promote()
-            gaps.append(load.gap_s(began))
+            gaps.append(round(load.gap_s(began), 2))
             database.revive()
             if index == number - 1:
                 # A server that starts now finds both of them, and has to choose the right one.
@@ -102,35 +101,16 @@ def campaign(directory: Path, number: int) -> dict[str, Any]:
             database.stop_other()
             if index < number - 1:
                 database.add_standby()
-            if number > 5:
-                print(json.dumps({"round": index + 1, "without_service_s": round(gaps[-1], 2)}), flush=True)
-        load.finish()
-        for job in load.jobs:
-            assert client.job(job).wait(120)["state"] == "done"
-            assert [task.stdout for task in client.job(job).results()] == [f"{n}\n" for n in range(TASKS)]
+        load.finish(client)
         client.close()
         site.close()
-        accepted = accepted_in(database.url, take_over=True)
-        view = open_view(locate(database.url))
-        try:
-            problems = check(view).problems
-        finally:
-            view.close()
+        counts = recounted(load, accepted_in(database.url, take_over=True), locate(database.url))
     finally:
         if site is not None:
             site.close()
         database.close()
-    tasks = [(job, task) for job in load.jobs for task in range(TASKS)]
-    report = {
-        "failovers": number, "jobs_acknowledged": len(load.jobs), "results": len(tasks),
-        "results_lost": sum(accepted[task] == 0 for task in tasks),
-        "results_twice": sum(count > 1 for count in accepted.values()), "log_problems": problems,
-        "without_service_s": {"median": round(sorted(gaps)[len(gaps) // 2], 2), "longest": round(max(gaps), 2)},
-    }  # fmt: skip
-    assert report["results_lost"] == report["results_twice"] == 0 and not problems, report
-    return report
+    return Row("failovers", seed, seed, counts | {"primary killed": number}, {"primary killed": gaps})
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(prefix="wf-") as folder:
-        print(json.dumps(campaign(Path(folder), int(sys.argv[1]) if len(sys.argv) > 1 else 20)))
+    sys.exit(run_seeds("Fail-overs of the database below a server.", 5, campaign))

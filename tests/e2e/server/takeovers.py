@@ -1,4 +1,4 @@
-"""Seeded take-overs of real servers: `python -m tests.e2e.server.takeovers NUMBER [SEED]` (`make takeovers`).
+"""Seeded take-overs of real servers: `python -m tests.e2e.server.takeovers NUMBER --seeds N` (`make takeovers`).
 
 A server and its standby on PostgreSQL, workers and a client that know both, jobs all the time. Each round one fault
 hits the server: kill -9, SIGSTOP and later SIGCONT, a partition from the database, kill -9 while the clock of the next
@@ -8,26 +8,26 @@ acknowledged is recounted from the log.
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
+from tests.support.server.campaigns import Row, run_seeds
 from tests.support.server.pair import Pair, eventually, pair
 from windfall.client import Client
-from windfall.store.location import locate
+from windfall.store.location import StateLocation, locate
 from windfall.store.view import open_view
 from windfall.upkeep.checking import check
 
 FAULTS = ("kill", "stop", "partition", "clock")
 TASKS = 3
+EVERY_S = 0.3
+"""Between two jobs of the load: its tasks take less than what two workers with two slots have."""
 
 
 class Load(threading.Thread):
@@ -43,18 +43,23 @@ class Load(threading.Thread):
 
     def run(self) -> None:
         try:
-            while not self._over.wait(0.1):
+            while not self._over.wait(EVERY_S):
                 job = self.client.submit(["sh", "-c", "sleep 0.3; echo $0", "{}"], params=range(TASKS), name="load")
                 self.acknowledged_s.append(time.monotonic())
                 self.jobs.append(job.id)
         except BaseException as error:
             self.error = error
 
-    def finish(self) -> None:
+    def finish(self, client: Client) -> None:
+        """No more jobs; those that were acknowledged end, each with its results."""
         self._over.set()
         self.join(180)
         if self.error is not None:
             raise self.error
+        for job in self.jobs:
+            status = client.job(job).wait(240)
+            assert status["state"] == "done", status
+            assert [task.stdout for task in client.job(job).results()] == [f"{n}\n" for n in range(TASKS)]
 
     def gap_s(self, since_s: float) -> float:
         """The longest time between two acknowledgements, from the last one before a time to the first one from now."""
@@ -67,8 +72,25 @@ class Load(threading.Thread):
         return max(after - before for before, after in pairwise(seen[first:]))
 
 
-def one_round(made: Pair, load: Load, fault: str, chance: random.Random) -> dict[str, Any]:
-    """One fault, and the time without service that it cost."""
+def recounted(load: Load, accepted: Counter[tuple[int, int]], state: StateLocation) -> dict[str, int]:
+    """What was acknowledged against what the log tells. AssertionError if a result is lost or counted twice."""
+    view = open_view(state)
+    try:
+        problems = check(view).problems
+    finally:
+        view.close()
+    tasks = [(job, task) for job in load.jobs for task in range(TASKS)]
+    counts = {
+        "jobs": len(load.jobs), "results": len(tasks), "results lost": sum(accepted[task] == 0 for task in tasks),
+        "results twice": sum(count > 1 for count in accepted.values()),
+    }  # fmt: skip
+    assert len(set(load.jobs)) == len(load.jobs)
+    assert counts["results lost"] == counts["results twice"] == 0 and problems == [], (counts, problems)
+    return counts
+
+
+def one_round(made: Pair, load: Load, fault: str, chance: random.Random) -> float:
+    """One fault. Returns the seconds without service that it cost."""
     time.sleep(chance.uniform(0.0, 1.0))
     old, began = made.active, time.monotonic()
     if fault in ("kill", "clock"):
@@ -81,7 +103,6 @@ def one_round(made: Pair, load: Load, fault: str, chance: random.Random) -> dict
         old.proxy.cut()
     made.taken_over(120)
     gap = load.gap_s(began)
-    code: int | None = None
     if fault == "stop":
         old.tell(signal.SIGCONT)
     if fault == "partition":
@@ -95,65 +116,31 @@ def one_round(made: Pair, load: Load, fault: str, chance: random.Random) -> dict
     else:
         old.stop()
     made.start_standby()
-    return {"fault": fault, "without_service_s": round(gap, 2), "exit_code": code}
+    return gap
 
 
-def campaign(directory: Path, number: int, seed: int, faults: tuple[str, ...] = FAULTS) -> dict[str, Any]:
+def campaign(directory: Path, number: int, seed: int, faults: tuple[str, ...] = FAULTS) -> Row:
     """Run take-overs and recount. AssertionError if anything acknowledged is lost or counted twice."""
     chance = random.Random(seed)
+    row = Row("takeovers", seed, seed, {})
+    tried: Counter[str] = Counter()
     with pair(directory) as made:
         made.start_workers(2)
         load = Load(made.client())
         load.start()
         eventually(lambda: load.jobs, what="a first job is taken")
-        rounds = []
         for index in range(number):
-            fault = faults[index % len(faults)] if index < len(faults) else chance.choice(faults)
-            rounds.append(one_round(made, load, fault, chance))
-            if number > 5:
-                print(json.dumps({"round": index + 1, **rounds[-1], "jobs": len(load.jobs)}), flush=True)
-        load.finish()
-        client = made.client()
-        for job in load.jobs:
-            status = client.job(job).wait(120)
-            assert status["state"] == "done", status
-            assert [task.stdout for task in client.job(job).results()] == [f"{n}\n" for n in range(TASKS)]
+            fault = faults[(seed + index) % len(faults)] if index < len(faults) else chance.choice(faults)
+            row.times.setdefault(fault, []).append(round(one_round(made, load, fault, chance), 2))
+            tried[fault] += 1
+        load.finish(made.client())
         for seat in made.seats:
             seat.stop()
         accepted, handed, lost = made.recount()
-        view = open_view(locate(made.database))
-        try:
-            problems = check(view).problems
-        finally:
-            view.close()
-    tasks = [(job, task) for job in load.jobs for task in range(TASKS)]
-    assert len(set(load.jobs)) == len(load.jobs)
-    report = {
-        "takeovers": number,
-        "seed": seed,
-        "faults": dict(Counter(row["fault"] for row in rounds)),
-        "jobs_acknowledged": len(load.jobs),
-        "results": len(tasks),
-        "results_lost": sum(accepted[task] == 0 for task in tasks),
-        "results_twice": sum(accepted[task] > 1 for task in accepted),
-        "attempts_lost": lost,
-        "replicas": sum(count - 1 for count in handed.values()) - lost,
-        "log_problems": problems,
-        "without_service_s": {fault: _spread(rounds, fault) for fault in faults},
-    }
-    assert report["results_lost"] == report["results_twice"] == 0, report
-    assert problems == [], problems
-    return report
-
-
-def _spread(rounds: list[dict[str, Any]], fault: str) -> dict[str, float]:
-    times = sorted(row["without_service_s"] for row in rounds if row["fault"] == fault)
-    if not times:
-        return {}
-    return {"median": times[len(times) // 2], "longest": times[-1]}
+        row.counts = recounted(load, accepted, locate(made.database)) | tried
+    row.counts |= {"attempts lost": lost, "replicas": sum(count - 1 for count in handed.values()) - lost}
+    return row
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(prefix="wf-") as folder:
-        said = [int(word) for word in sys.argv[1:]]
-        print(json.dumps(campaign(Path(folder), said[0] if said else 200, said[1] if len(said) > 1 else 1)))
+    sys.exit(run_seeds("Take-overs of a server by its standby.", 10, campaign))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -62,3 +63,20 @@ def test_a_call_of_python_has_its_gpu_from_the_beginning(shell):
         [sys.executable, "program.py"], cwd=shell.directory, env=shell.env, capture_output=True, text=True, timeout=90
     )
     assert ended.returncode == 0 and set(eval(ended.stdout)) <= {"0", "1"}, ended
+
+
+def test_a_plan_of_a_file_counts_the_licences_of_the_server_that_it_is_told_of(shell):
+    shell.write("offers.toml", '[[offer]]\nname = "steady"\nprice_usd = 0.1\ncores = 1\nlag_s = 60\nlimit = 8\n')
+    shell.write(
+        "job.toml",
+        '[job]\nname = "fit"\ncommand = "./fit {}"\nrange = "1-8"\nestimate = "10m"\nresources = { licence = 1 }\n',
+    )
+    server = shell.start("server", "--listen", "127.0.0.1:0", "--state", "state", "--resource", "licence=2")
+    shell.eventually(lambda: (shell.directory / "state" / "server.json").exists())
+    words = ("plan", "job.toml", "--offers", "offers.toml", "--deadline", "90m", "--seeds", "1", "--json")
+    counted, free = shell.windfall(*words, "--state", "state"), shell.windfall(*words)
+    shell.finish(server, signal.SIGTERM)
+    assert counted.document["machines"]["at_once"] == 2, counted
+    assert counted.document["earliest_s"] == 60 + 8 * 600 / 2 > free.document["earliest_s"]
+    assert any("the server has 2 licence" in line for line in counted.document["assumed"])
+    assert any("name the server that has it" in line for line in free.document["assumed"])

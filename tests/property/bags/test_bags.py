@@ -1,12 +1,16 @@
 """Whatever the parameters are: chunks give them back, and templates and lines render them as the shell's rules say."""
 
 import contextlib
+import io
 import shlex
+from unittest import mock
 
 import msgspec
+import pytest
 from hypothesis import assume, given
-from hypothesis.strategies import binary, characters, integers, lists, sampled_from, text
+from hypothesis.strategies import binary, booleans, characters, integers, lists, sampled_from, text
 
+from windfall.bags import reading
 from windfall.bags.chunks import (
     CHUNK_TASKS,
     Chunker,
@@ -100,3 +104,15 @@ def test_a_specification_is_the_same_after_a_journey_as_json_and_as_msgpack():
     spec = JobSpec(name="s", command=["a", "{}"], source=Source("range", first=1, last=9), tags={"k": "v"})
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(spec), type=JobSpec) == spec
     assert msgspec.json.decode(msgspec.json.encode(spec), type=JobSpec) == spec
+
+
+@given(lists(integers(0, 12), max_size=12), booleans())
+def test_the_first_line_above_the_limit_is_refused_with_its_number(lengths, ends):
+    block = b"\n".join(b"x" * length for length in lengths) + b"\n" * ends
+    with mock.patch.object(reading, "MAX_TEXT_BYTES", 5):
+        long = next(((place, length) for place, length in enumerate(lengths, 1) if length > 5), None)
+        if long is None:
+            assert "".join(read.text for read in reading.Blocks(io.BytesIO(block), "tasks.txt")).encode() == block
+        else:
+            with pytest.raises(BadInput, match=rf"^tasks.txt line {long[0]} has {long[1]} bytes"):
+                list(reading.Blocks(io.BytesIO(block), "tasks.txt"))

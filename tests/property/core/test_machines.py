@@ -25,7 +25,7 @@ from windfall.core.events import (
     TaskClass,
     TasksAdded,
 )
-from windfall.core.renting import plans
+from windfall.core.renting import views
 from windfall.core.state.renting import fleet
 from windfall.planning.contract import Plan, Start
 from windfall.planning.offers import Offer
@@ -172,7 +172,7 @@ class CloudMachine(EngineMachine):
     @invariant()
     def planners_can_look_at_every_state(self):
         for job in list(self.state.fleet.plans)[:2] if hasattr(self, "bills") else ():
-            snapshot = plans.view(self.state, job, self.t, 1e9)
+            snapshot = views.view(self.state, job, self.t, 1e9)
             named = [task for machine in snapshot.machines for task in machine.tasks()]
             assert len(named) == len(set(named)) or self.state.bags[job].attempts.levels.keys() - {1}
             assert set(named) <= set(snapshot.tasks) or self.state.bags[job].finished_t is not None

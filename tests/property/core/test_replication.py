@@ -6,6 +6,7 @@ from math import ceil
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from tests.support.engine.hand import Hand
 from windfall.core.decisions import TimeJudged
@@ -61,7 +62,33 @@ def replicas_by_the_book(hand: Hand, holds: dict[int, object]) -> list[tuple[int
     return found
 
 
-def driven(kind: str, made: list, moves: list, check) -> Hand:
+class Eligible(Struct):
+    """A running task of which an asking host may get a replica."""
+
+    job: int
+    task: int
+    replicas: int
+
+
+def eligible_for_idle_slots(hand: Hand, holds: dict[int, object], name: str) -> list[Eligible]:
+    """Algorithm 2 where the queue is empty: for each running job of a bag of which nothing is unsent, if fewer than the
+    cap run, none of them here, and ReplicationRequirements is true."""
+    state, t = hand.state, hand.t
+    found = []
+    for bag in state.bags.values():
+        if bag.waiting or not bag.tail or bag.rules.replication != IDLE_SLOTS:
+            continue
+        most = bag.rules.max_replicas or state.settings.max_replicas
+        for task, attempts in bag.attempts.live.items():
+            first = attempts[0]
+            runs_here = any(state.hosts[attempt.host].name == name for attempt in attempts)
+            errors = state.hosts[first.host].record.error_rate
+            if len(attempts) < most and not runs_here and holds[bag.number](len(attempts), t - first.sent, errors):
+                found.append(Eligible(bag.number, task, len(attempts)))
+    return found
+
+
+def driven(kind: str, made: list, moves: list, check, ask=Hand.tasks) -> Hand:
     hand = Hand(compile_policies, replication_cycle_s=CYCLE_S, max_replicas=3)
     holds = {}
     for tasks, (text, holds_if), priority, cap in made:
@@ -77,7 +104,7 @@ def driven(kind: str, made: list, moves: list, check) -> Hand:
             hand.t += 37.0 * count
             check(hand, holds)
         elif move == "ask":
-            held[host] += hand.tasks(name, want=count, slots=3)
+            held[host] += ask(hand, name, count, 3)
         elif held[host]:
             key = held[host].pop(0)
             hand.report(name, key, cause="done" if move == "done" else "exit")
@@ -100,6 +127,36 @@ def test_a_replication_cycle_queues_what_algorithm_2_queues(made, moves):
             assert found == expected
 
     driven(QUEUED, made, moves, check)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(bags, min_size=1, max_size=3), steps)
+def test_a_host_with_idle_slots_gets_the_replicas_that_algorithm_2_makes(made, moves):
+    ranked = [(tasks, condition, place, cap) for place, (tasks, condition, _, cap) in enumerate(made)]
+    holds = {place + 1: holds_if for place, (_, (_, holds_if), _, _) in enumerate(ranked)}
+
+    def ask(hand, name, want, slots):
+        running = {(bag.number, task) for bag in hand.state.bags.values() for task in bag.attempts.live}
+        expected = eligible_for_idle_slots(hand, holds, name)
+        answer = hand.ask(name, want, slots)
+        keys = [(p.job, task, p.attempt) for p in answer.assigned for task in range(p.first, p.first + p.count)]
+        replicas = [key[:2] for key in keys if key[:2] in running]
+        if answer.refused or answer.probation is not None or answer.test:
+            return keys
+        left = want
+        for job in sorted(holds, reverse=True):  # the highest rank first, unsent tasks before replicas
+            left -= sum(key[0] == job and key[:2] not in running for key in keys)
+            may = [one for one in expected if one.job == job]
+            got = [task for of_job, task in replicas if of_job == job]
+            assert set(got) <= {one.task for one in may} and len(set(got)) == len(got)
+            assert len(got) == min(max(0, left), len(may)), (want, left, may, got)
+            skipped = [one.replicas for one in may if one.task not in got]
+            taken = [one.replicas for one in may if one.task in got]
+            assert max(taken, default=0) <= min(skipped, default=99), "fewest replicas first"
+            left -= len(got)
+        return keys
+
+    driven(IDLE_SLOTS, ranked, moves, lambda hand, holds: hand.wait(0), ask)
 
 
 @settings(deadline=None, max_examples=80)

@@ -20,12 +20,13 @@ from windfall.core.events import (
     SiteLooked,
 )
 from windfall.core.records import decode_record, encode_record
-from windfall.core.sites.instances import HOLDING, LEAVING, PLACED, InstanceEnd, SiteRules, Wish
+from windfall.core.sites.instances import HOLDING, LEAVING, PLACED, InstanceEnd, ReviewRules, SiteRules, Wish
 from windfall.core.sites.site import GIVEN_UP, room, silences
 from windfall.core.state.hosts.hosts import GONE
 from windfall.core.state.invariants import problems
 from windfall.core.state.snapshot import load, save
 from windfall.core.state.state import State
+from windfall.core.wishes import due
 
 SIZE = {"vcpu": 1.0, "ram_mb": 10.0}
 
@@ -74,12 +75,15 @@ class FakeAgent:
 class SiteMachine(RuleBasedStateMachine):
     @initialize(cost=st.sampled_from(["count", "period"]))
     def start(self, cost):
+        self.begin(SiteRules("lab", SIZE, cost=cost))
+
+    def begin(self, rules):
         self.engine, self.state = Engine(), State()
         self.t = 0.0
         self.log: list[bytes] = []
         self.agents = [FakeAgent("a", 4.0, 100.0), FakeAgent("b", 3.0, 30.0), FakeAgent("c", 2.0, 15.0)]
         self.step(ServerStarted(0.0, Settings(lease_s=10.0)))
-        self.step(SiteCreated(0.0, SiteRules("lab", SIZE, cost=cost)))
+        self.step(SiteCreated(0.0, rules))
         for agent in self.agents:
             self.report(agent)
 
@@ -240,3 +244,50 @@ class SiteMachine(RuleBasedStateMachine):
 
 SiteMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestSite = SiteMachine.TestCase
+
+
+class ReviewedMachine(SiteMachine):
+    """The same with a market, hosts that are emptied, and instances that have to pay, in every combination."""
+
+    @initialize(
+        market=st.booleans(), consolidate=st.sampled_from([None, 0.0, 1e6]), power=st.sampled_from([0.0, 0.05, 0.5])
+    )
+    def start(self, market, consolidate, power):
+        review = ReviewRules(market, 0.0, 0.02 if market else 0.0, consolidate, power, 5.0)
+        self.begin(SiteRules("lab", SIZE, price_usd=0.02, review=review))
+
+    @rule(count=st.integers(1, 6))
+    def want_workers(self, count):
+        decided = self.step(InstancesWanted(self.t, "lab", count)).decided
+        workers = [placed for placed in decided.placed if self.site.instances[placed.number].is_worker]
+        assert len(workers) == count or decided.denied, "fewer than asked for have a reason"
+
+    @rule(vcpu=st.integers(1, 4), ram=st.sampled_from([1.0, 10.0, 30.0]), queue=st.booleans())
+    def request(self, vcpu, ram, queue):
+        wish = Wish({"vcpu": float(vcpu), "ram_mb": ram}, ["true"], queue=queue)
+        fits = self.cheapest(wish.resources) is not None
+        one = self.site.instances[self.step(InstanceRequested(self.t, "lab", wish)).decided.number]
+        assert (one.state == "placed") == fits, "no market keeps a normal request from a host that could take it"
+
+    @rule(vcpu=st.integers(1, 4), usd=st.sampled_from([0.0, 0.01, 0.05, 0.3]), queue=st.booleans())
+    def bid(self, vcpu, usd, queue):
+        if self.site.rules.review.market:
+            wish = Wish({"vcpu": float(vcpu), "ram_mb": 5.0}, ["true"], queue=queue, bid_usd=usd)
+            decided = self.step(InstanceRequested(self.t, "lab", wish)).decided
+            one = self.site.instances[decided.number]
+            assert one.why
+            if one.state == "placed":
+                assert usd / vcpu >= decided.price_usd - 1e-6, "nobody starts who bids less than the price"
+
+    @rule(seconds=st.sampled_from([0.5, 4.0, 11.0, 3600.0]))
+    def wait(self, seconds):
+        self.t += seconds
+        for event in due(self.state, self.t):
+            if isinstance(event, SiteLooked):
+                decided = self.step(event).decided
+                left = [self.site.instances[number] for number, _ in decided.leaving]
+                assert all(one.preemptible and one.text for one in left), "reviews end no normal instance"
+
+
+ReviewedMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestReviewedSite = ReviewedMachine.TestCase

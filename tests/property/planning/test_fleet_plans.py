@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windfall.planning.contract import Job, Machine, Phase, Running, Snapshot, Task
+from windfall.planning.contract import ONDEMAND, SPOT, Job, Machine, Phase, Running, Snapshot, Task
 from windfall.planning.fleet import scs, windfall
 from windfall.planning.fleet.deadlines import assigned
 from windfall.planning.fleet.mix import mix_of
@@ -29,6 +29,7 @@ def offers(draw):
             cores=draw(st.sampled_from([1, 2, 4])), memory_gb=draw(st.sampled_from([1.0, 8.0])),
             speed=draw(st.sampled_from([0.3, 1.0, 8.0])), cycle_s=draw(st.sampled_from([1.0, 600.0, 3600.0])),
             lag_s=draw(st.sampled_from([0.0, 60.0, 390.0])), limit=draw(st.sampled_from([None, 0, 1, 5])),
+            market=draw(st.sampled_from([ONDEMAND, SPOT])) if place else ONDEMAND,
         )
         for place in range(count)
     )  # fmt: skip
@@ -109,6 +110,20 @@ def test_the_same_snapshot_gives_the_same_plan(snapshot):
     assert FLEET_PLANNERS["windfall"](snapshot) == FLEET_PLANNERS["windfall"](snapshot)
 
 
+@settings(max_examples=60, deadline=None)
+@given(snapshot=snapshots())
+def test_a_task_goes_to_spot_only_if_on_demand_could_do_it_in_time_after_its_end_there(snapshot):
+    plan = FLEET_PLANNERS["windfall"](snapshot)
+    offer_of = {machine.id: machine.offer for machine in snapshot.machines} | {s.label: s.offer for s in plan.start}
+    ondemand = [offer for offer in snapshot.offers if offer.market == ONDEMAND]
+    for label, queue in plan.assign.items():
+        offer = offer_of[label]
+        boot_s = offer.lag_s if label.startswith("new") else 0.0
+        for task in map(snapshot.tasks.__getitem__, queue if offer.market == SPOT else ()):
+            rescue_s = min(each.lag_s + task.seconds_on(each) for each in ondemand if fits(task, each))
+            assert T + boot_s + task.seconds_on(offer) + rescue_s <= task.deadline_t
+
+
 @settings(max_examples=40, deadline=None)
 @given(snapshot=snapshots())
 def test_a_task_that_cannot_wait_is_laid_out_on_a_machine(snapshot):
@@ -121,7 +136,7 @@ def test_a_task_that_cannot_wait_is_laid_out_on_a_machine(snapshot):
     layout.place_all()
     hurried = 0
     for wait in work.waiting:
-        able = [offer for offer in snapshot.offers if fits(wait.task, offer)]
+        able = [offer for offer in work.offers if fits(wait.task, offer)]
         spare_s = [wait.task.deadline_t - T - offer.lag_s - wait.task.seconds_on(offer) for offer in able]
         if able and max(spare_s) <= 0.0 and layout.room.of(able[0]) + len(snapshot.machines) > 0:
             hurried += 1

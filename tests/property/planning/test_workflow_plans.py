@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from tests.support.clouds.bag_plans import World
 from windfall.graph import from_edges
+from windfall.planning.contract import Task
 from windfall.planning.offers import Offer
 from windfall.planning.workflow.check import faults
+from windfall.planning.workflow.live import WorkflowPlanner
 from windfall.planning.workflow.model import US, Workflow, earliest_finish, make_problem
 from windfall.planning.workflow.planners import NAMES, plan, publish
 
@@ -59,6 +62,54 @@ def test_every_plan_holds_before_the_checker(planner, workflow, offers, slack):
     problem = make_problem(workflow, offers, deadline_s)
     document = publish(problem, plan(problem, planner, np.random.default_rng(0), looks=2_000))
     assert faults(document, workflow, offers, deadline_s) == []
+
+
+@pytest.mark.parametrize("planner", NAMES)
+@given(workflow=workflows(), offers=offers_strategy, slack=st.sampled_from([0.8, 1.3, 3.0, 9.0]),
+       pools=st.lists(st.integers(0, 1), min_size=4, max_size=4),
+       limits=st.lists(st.sampled_from([None, 1, 2, 3]), min_size=2, max_size=2))  # fmt: skip
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_the_limit_of_a_pool_holds_over_its_offers(planner, workflow, offers, slack, pools, limits):
+    offers = tuple(
+        structs.replace(offer, pool=f"p{pool}", pool_limit=limits[pool])
+        for offer, pool in zip(offers, pools, strict=False)
+    )
+    widest = max(offer.cores for offer in offers)
+    workflow.cores[:] = [min(width, widest) for width in workflow.cores]
+    deadline_s = slack * earliest_finish(make_problem(workflow, offers, 1.0)) / US + 1.0
+    problem = make_problem(workflow, offers, deadline_s)
+    document = publish(problem, plan(problem, planner, np.random.default_rng(0), looks=2_000))
+    assert faults(document, workflow, offers, deadline_s) == []
+
+
+LIVE_OFFERS = (
+    Offer(name="small", price_usd=0.01, cores=1, memory_gb=4.0, cycle_s=60.0, lag_s=20.0, market="spot"),
+    Offer(name="wide", price_usd=0.05, cores=2, memory_gb=4.0, cycle_s=900.0, lag_s=60.0),
+    Offer(name="large", price_usd=0.03, cores=1, memory_gb=16.0, cycle_s=60.0, lag_s=20.0),
+)
+"""No offer holds every task: in a pool of one machine they must follow each other."""
+
+
+@pytest.mark.parametrize("planner", NAMES)
+@given(raw=st.lists(st.tuples(st.sampled_from([5.0, 60.0, 400.0]), st.sampled_from([(1, 0.0), (2, 1.0), (1, 8.0)])),
+                    min_size=1, max_size=10),
+       edges=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=14), limit=st.integers(1, 4),
+       deadline_t=st.sampled_from([300.0, 1500.0, 9000.0, float("inf")]),
+       strikes=st.lists(st.tuples(st.floats(1.0, 3000.0), st.integers(0, 3), st.just(1e9)), max_size=5))  # fmt: skip
+@example(raw=[(5.0, (1, 0.0))] * 8 + [(5.0, (1, 8.0))], edges=[], limit=2, deadline_t=1500.0,
+         strikes=[(1.1, 0, 1e9)])  # a paid cycle that ended by rounding after the moment of its review  # fmt: skip
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_running_workflow_comes_to_its_end_within_the_limit_of_its_pool(
+    planner, raw, edges, limit, deadline_t, strikes
+):
+    tasks = [Task(i, runtime_s, memory_gb, cores=cores) for i, (runtime_s, (cores, memory_gb)) in enumerate(raw)]
+    after = {
+        child: tuple(sorted({a for a, b in edges if a < b == child})) for child in range(len(tasks))
+    }  # fmt: skip
+    offers = tuple(structs.replace(offer, pool="p", pool_limit=limit) for offer in LIVE_OFFERS)
+    world = World(WorkflowPlanner(planner, 1_000), tasks, offers, deadline_t, strikes, after=after)
+    world.run()  # it refuses more machines than the limit
+    assert not world.tasks
 
 
 @pytest.mark.parametrize("planner", NAMES)

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from windfall.core.renting import backlog
 from windfall.core.renting.shares import FLEET, charged
 from windfall.core.state.invariants import problems
-from windfall.core.state.renting.fleet import owed_microusd
+from windfall.core.state.renting.fleet import after_stop_microusd, owed_microusd
 from windfall.planning.registry import FLEET_PLANNERS
 from windfall.sim.run import RunOutcome, run
 from windfall.sim.scenario import check
@@ -100,3 +101,66 @@ def test_two_fleets_on_one_pool_keep_its_limit_and_their_machines_apart():
         assert {use.job for use in machine.uses} <= {
             job for job, fleet in state.fleet.book.of_job.items() if fleet == machine.fleet
         }
+
+
+@pytest.mark.parametrize("planner", ["scs", "windfall"])
+def test_a_fleet_that_is_shown_only_its_most_urgent_jobs_keeps_all_deadlines(planner, monkeypatch):
+    monkeypatch.setattr(backlog, "LEAST_SHOWN", 3)
+    monkeypatch.setattr(backlog, "MOST_SHOWN", 3)
+    more = {"bag": [BAG | {"fleet": "shared", "copies": 30, "every": "1m", "deadline": "3h"}]}
+    outcome, world = stream(planner, **more)
+    assert outcome.finished and [bag.name for bag in outcome.bags if not bag.met] == []
+    assert problems(world.driver.state) == []
+
+
+@pytest.mark.parametrize(("planner", "seed"), [("scs", 1), ("windfall", 2)])
+def test_no_cycle_that_a_fleet_chose_to_begin_exceeds_the_budget_of_its_hour(planner, seed):
+    budget_usd, hour_s = 0.55, 3600.0
+    document = {
+        "cloud": [{"name": "cloud", "offer": [SMALL | {"cycle": "15m"}, LARGE | {"cycle": "20m"}]}],
+        "bag": [FLOW | {"fleet": "shared"}, BAG | {"fleet": "shared", "copies": 8}],
+        "fleet": [{"name": "shared", "planner": planner, "budget_usd": budget_usd}],
+        "restart": [{"at": "70m", "lasts": "10s"}],
+    }
+    spent: dict[int, float] = {}
+
+    def look(world: World) -> None:
+        state, now = world.driver.state, world.driver.now
+        usd = sum(owed_microusd(machine, now) for machine in state.fleet.machines.values()) / 1e6
+        spent[int(now // hour_s)] = usd
+        before = spent.get(int(now // hour_s) - 1, 0.0)
+        assert usd - before <= budget_usd + 1e-9, (now, usd, before)
+
+    world = World(check(document, Path("test.toml")), seed)
+    world.run(look, every=1)
+    assert len(spent) > 1, "the budget held work back for more than an hour"
+    assert not any(after_stop_microusd(each, world.driver.now) for each in world.driver.state.fleet.machines.values())
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_slack_does_not_wait_for_machines_that_a_limit_does_not_allow(copies):
+    """36 tasks of ten minutes on two machines take three hours: they cannot begin together at the last moment."""
+    run_s = {"law": "uniform", "low": "9m", "high": "10m"}
+    bag = {"name": "bag", "tasks": 36 // copies, "run": run_s, "told": "each", "copies": copies, "deadline": "4h"}
+    outcome, _ = stream(
+        "windfall",
+        cloud=[{"name": "cloud", "offer": [SMALL | {"limit": 2}]}],
+        bag=[bag | {"every": "5m", "fleet": "shared"}],
+    )
+    assert [bag.name for bag in outcome.bags if not bag.met] == []
+
+
+def test_no_task_is_left_to_free_hosts_that_the_policy_of_its_job_excludes():
+    """One of many tasks is left to free hosts at first; it is rented for before the others have ended."""
+    bag = BAG | {
+        "tasks": 30, "copies": 1, "run": {"law": "uniform", "low": "55m", "high": "60m"}, "deadline": "4h",
+        "policy": {"JobRequirements": 'Host.Pool =!= "here"'}, "fleet": "shared",
+    }  # fmt: skip
+    outcome, world = stream("greedy", bag=[bag], pool=[{"name": "here", "hosts": 2}])
+    assert outcome.met
+    begun_t = [
+        use.from_s + machine.requested_t
+        for machine in world.driver.state.fleet.machines.values()
+        for use in machine.uses
+    ]
+    assert max(begun_t) <= 40 * 60.0, sorted(begun_t)

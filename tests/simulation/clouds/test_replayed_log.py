@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from windfall.core.events import PlanProposed
 from windfall.core.records import decode_record, encode_record
+from windfall.drivers.simulated import PlanTook
 from windfall.errors import BadInput
 from windfall.sim.run import run
 from windfall.sim.scenario import check
@@ -93,3 +96,81 @@ def test_wrong_lives_and_prices_are_refused_with_their_place(offer):
     document["cloud"][0]["offer"][0] |= offer
     with pytest.raises(BadInput, match="offer spot"):
         check(document, Path("seen.toml"))
+
+
+FLOW = {"name": "flow", "tasks": 12, "shape": "pipeline", "run": {"law": "lognormal", "median": "6m", "sigma": 0.4}}
+
+
+def test_a_workflow_on_free_hosts_is_replayed_with_its_order():
+    live, records = logged({"name": "seen", "pool": [{"name": "grid", "hosts": 4}], "bag": [FLOW]}, 1)
+    fitted = fit_records("a log", iter(records))
+    scenario = fitted.scenario([])
+    assert scenario.bags[0].edges == tuple((task, task + 1) for task in range(11))
+    row = answer(fitted, [run(scenario, 1)[0]], changed=False)["jobs"][0]
+    assert abs(row["off_by"]) < 0.05
+    more = fitted.scenario(["pool.hosts=40"])
+    assert run(more, 1)[0].turnaround_s > 0.95 * live.driver.state.bags[1].finished_t, "more hosts cannot help a chain"
+    assert fitted.scenario(["bag.priority=3"]).bags[0].edges and not fitted.scenario(["bag.tasks=5"]).bags[0].edges
+
+
+@pytest.mark.parametrize(("how", "seed"), [("hibernates", 1), ("hibernates", 2), ("is reclaimed", 1)])
+def test_a_workflow_on_rented_machines_is_replayed_within_five_percent(how, seed):
+    document = world(how)
+    document["bag"] = [FLOW | {"shape": "hybrid", "tasks": 30, "deadline": "4h", "planner": "windfall"}]
+    _, records = logged(document, seed)
+    fitted = fit_records("a log", iter(records))
+    scenario = fitted.scenario([])
+    assert scenario.bags[0].edges and scenario.bags[0].planner == "windfall"
+    row = answer(fitted, [run(scenario, 1)[0]], changed=False)["jobs"][0]
+    assert abs(row["off_by"]) < 0.05 and abs(row["cost_off_by"]) < 0.05
+
+
+def test_a_machine_that_was_given_back_asleep_does_not_wake_in_the_replay():
+    document = world("hibernates")
+    document["bag"] = [FLOW | {"shape": "hybrid", "tasks": 30, "deadline": "4h", "planner": "windfall"}]
+    live, records = logged(document, 1)
+    asleep = [m for m in live.driver.state.fleet.machines.values() if m.sleeps and m.sleeps[-1][1] == m.ended_t]
+    assert asleep, "no machine was given back asleep: the test shows nothing"
+    lives = fit_records("a log", iter(records)).document()["cloud"][0]["offer"][0]["lives"]
+    for machine in asleep:
+        # boot, run and sleep by turns: the last sleep is open, so the life ends with the run before it.
+        assert len(lives[machine.number - 1]) == 2 * len(machine.sleeps)
+
+
+def test_a_cloud_has_no_more_machines_at_once_than_its_limit():
+    document = world("is reclaimed")
+    document["cloud"][0]["limit"] = 3
+    live, records = logged(document, 1)
+    there, most = set(), 0
+    for _, machine, what in live.provider.log:
+        if what == "started":
+            there.add(machine)
+        elif what in ("taken", "released"):
+            there.discard(machine)
+        most = max(most, len(there))
+    assert most == 3
+    assert fit_records("a log", iter(records)).document()["cloud"][0]["limit"] == 3
+
+
+def test_the_first_task_of_a_rented_machine_begins_after_its_warm_up():
+    document = world("is reclaimed")
+    document["cloud"][0]["warm_up"] = "20s"
+    _, records = logged(document, 1)
+    fitted = fit_records("a log", iter(records))
+    assert fitted.warm_up_s() == pytest.approx(20.0)
+    row = answer(fitted, [run(fitted.scenario([]), 1)[0]], changed=False)["jobs"][0]
+    assert abs(row["off_by"]) < 0.05 and abs(row["cost_off_by"]) < 0.05
+
+
+def test_where_the_fallback_stepped_in_live_it_steps_in_again():
+    document = world("is reclaimed")
+    document["bag"] = [FLOW | {"shape": "hybrid", "tasks": 30, "deadline": "4h", "planner": "windfall"}]
+    scenario = replace(check(document, Path("seen.toml")), plans_took=(PlanTook(10.0, answered=False),))
+    records = []
+    World(scenario, 1, records.append, None).run(None)
+    fitted = fit_records("a log", (decode_record(encode_record(record)) for record in records))
+    assert fitted.plans_took[0] == (10.0, False) and all(took.answered for took in fitted.plans_took[1:])
+    again = []
+    World(fitted.scenario([]), 1, again.append, None).run(None)
+    first = next(record.event for record in again if isinstance(record.event, PlanProposed))
+    assert "greedy stepped in" in first.error and first.t == pytest.approx(10.0)

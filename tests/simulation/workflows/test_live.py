@@ -30,7 +30,7 @@ from windfall.core.events import (
     TasksEstimated,
 )
 from windfall.core.records import Record
-from windfall.core.renting import plans
+from windfall.core.renting import plans, views
 from windfall.core.state.invariants import problems
 from windfall.core.state.renting import fleet
 from windfall.drivers.simulated import Simulated
@@ -78,7 +78,7 @@ class World:
             plan = plans.closing(state, job)
             if plan is None:
                 planner = WorkflowPlanner(self.planner, effort=20_000)
-                plan = planner(plans.view(state, job, self.driver.now, planner.names_up_to))
+                plan = planner(views.view(state, job, self.driver.now, planner.names_up_to))
             self.carry_out(self.driver.submit(PlanProposed(self.driver.now, job, state.seq, plan)))
         machines = state.fleet.machines.values()
         return self.bag.finished_t is not None and not any(machine.there for machine in machines)

@@ -144,3 +144,24 @@ def test_a_site_and_a_pool_share_the_work_and_the_outcome_names_both():
 def test_a_site_that_cannot_be_is_refused(change, says):
     with pytest.raises(BadInput, match=says):
         scenario(change)
+
+
+def test_in_a_market_owners_who_bid_more_than_workers_run_first_and_every_task_is_done():
+    run = Run(scenario({"market": True, "bid": 0.01, "request_bid": 0.1}))
+    assert run.broken == [] and run.bag.counts == [0, 0, 100, 0, 0]
+    outbid = [one for one in run.ended.values() if one.is_worker and "it bids" in one.text]
+    assert outbid and all(one.evicted_by is None for one in outbid)
+    assert {one.cause for one in run.ended.values() if not one.is_worker} == {DONE}, "no command is outbid by a worker"
+
+
+def test_at_the_tail_of_a_bag_workers_are_moved_together_and_hosts_become_empty():
+    long_tail = {"run": {"law": "lognormal", "median": "10m", "sigma": 1.2}}
+    run = Run(scenario({"every": "never", "consolidate": "1h", "power": 0.0}, long_tail))
+    assert run.broken == [] and run.bag.counts == [0, 0, 100, 0, 0]
+    moved = [one for one in run.ended.values() if "is emptied" in one.text]
+    assert moved and run.site.notes
+
+
+def test_workers_that_do_not_pay_for_their_share_of_a_host_are_not_started():
+    outcome, _ = run(scenario({"price_usd": 0.01, "power": 1.0}, pool=[{"name": "grid", "hosts": 3}]), 1)
+    assert outcome.finished and outcome.pools["lab"].done == 0 and outcome.pools["grid"].done == 100

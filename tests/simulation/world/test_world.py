@@ -56,6 +56,26 @@ def test_the_engine_keeps_its_promises_at_every_step_whatever_happens_to_the_hos
     assert bag.state == "done" and bag.counts == [0, 0, 60, 0, 0]
 
 
+@pytest.mark.parametrize("what", ["preempted silently", "preempted with notice", "failing", "idle and back"])
+def test_tasks_of_three_whole_hosts_are_done_beside_others_whatever_happens_to_the_hosts(what):
+    broken, worlds, begun = [], [], {}
+    pool = GONE_WRONG[what] | ({"stay": {"law": "exponential", "mean": "3h"}} if "stay" in GONE_WRONG[what] else {})
+    wide = {"name": "wide", "tasks": 6, "nodes": 3, "run": "10m", "max_failures": 30, "max_losses": 90}
+    small = {"name": "small", "tasks": 40, "run": "5m", "max_failures": 30, "max_losses": 90}
+    document = {"server": {"lease": "2m"}, "pool": [{"name": "grid", "hosts": 8, "heartbeat": "40s"} | pool],
+                "bag": [wide, small]}  # fmt: skip
+    world = World(check(document, Path("test.toml")), 3,
+                  lambda record: broken.extend(p for w in worlds for p in problems(w.driver.state)),
+                  lambda host, key, start, end, cause: begun.setdefault(key, start))  # fmt: skip
+    worlds.append(world)
+    world.run()
+    assert broken == [] and [bag.state for bag in world.driver.state.bags.values()] == ["done", "done"]
+    tasks = [sorted(start for key, start in begun.items() if key[:2] == (1, task)) for task in range(6)]
+    assert all(len(starts) >= 3 for starts in tasks), "three hosts each"
+    if what == "failing":
+        assert all(len(set(starts[at : at + 3])) == 1 for starts in tasks for at in range(0, len(starts) - 2, 3))
+
+
 def log_of(made, seed) -> bytes:
     records = []
     World(made, seed, lambda record: records.append(encode_record(record))).run()

@@ -1,4 +1,4 @@
-"""A small world that carries the plans of a bag out, step by step, and checks each of them against the rules."""
+"""A small world that carries the plans of a bag or a workflow out, step by step, and checks each against the rules."""
 
 from __future__ import annotations
 
@@ -44,13 +44,14 @@ class Rented:
 
 class World:
     """`strikes` are (when, which spot machine, seconds hibernated); infinite seconds or a tariff that terminates:
-    reclaimed.
+    reclaimed. `after`: the parents of each task of a workflow.
     """
 
     def __init__(
         self, planner: Planner, tasks: list[Task], offers: tuple[Offer, ...], deadline_t: float,
-        strikes: list[tuple[float, int, float]], named: bool = True,
+        strikes: list[tuple[float, int, float]], named: bool = True, after: dict[int, tuple[int, ...]] | None = None,
     ) -> None:  # fmt: skip
+        self.after, self.is_workflow, self.later = after or {}, after is not None, ()
         self.planner, self.offers, self.deadline_t, self.named = planner, offers, deadline_t, named
         self.t, self.tasks, self.total = 0.0, {task.id: task for task in tasks}, len(tasks)
         self.machines: dict[str, Rented] = {}
@@ -88,8 +89,14 @@ class World:
             offers=self.offers,
             groups=tuple(Group(Task(-1, seconds), len(found)) for seconds, found in alike.items()),
             total=self.total,
+            after={task: parents for task in self.tasks if (parents := self.open_parents(task))},
+            is_workflow=self.is_workflow,
+            last_later=self.later,
             spent_usd=self.cost_usd + sum(self._owed(machine) for machine in self.machines.values()),
         )
+
+    def open_parents(self, task: int) -> tuple[int, ...]:
+        return tuple(parent for parent in self.after.get(task, ()) if parent in self.tasks)
 
     def apply(self, plan: Plan) -> None:
         self.plans += 1
@@ -111,12 +118,12 @@ class World:
             self.cost_usd += self._owed(machine)
             self.changed = True  # as in the engine: a machine that ends is news for the planner
         assert plan.replan_t > self.t, "a plan that is replanned at once never ends"
-        self.replan_t, self.spot_until_t = plan.replan_t, plan.spot_until_t
+        self.replan_t, self.spot_until_t, self.later = plan.replan_t, plan.spot_until_t, tuple(plan.later)
 
     def _assign(self, machine: Rented, queue: list[int]) -> None:
         for task in queue:
             assert task in self.tasks
-            assert self.tasks[task].memory_gb <= machine.offer.memory_gb, "a task does not fit"
+            assert self.tasks[task].fits(machine.offer), "a task does not fit"
             for other in self.machines.values():
                 if task in other.running:
                     assert other.asleep_t is not None, "a task that runs was taken away"
@@ -145,9 +152,10 @@ class World:
             closed = machine.offer.market == "spot" and self.t > self.spot_until_t
             for queue in (machine.waiting, [] if closed else pot):
                 for task in list(queue):
-                    used_gb = sum(self.tasks[other].memory_gb for other in machine.running)
-                    fits = used_gb + self.tasks[task].memory_gb <= machine.offer.memory_gb + EPSILON
-                    if len(machine.running) < machine.offer.cores and fits:
+                    together = [self.tasks[other] for other in (task, *machine.running)]
+                    fits = sum(each.memory_gb for each in together) <= machine.offer.memory_gb + EPSILON
+                    fits &= sum(each.cores for each in together) <= machine.offer.cores
+                    if fits and not self.open_parents(task):
                         queue.remove(task)
                         machine.running[task] = self.tasks[task].seconds_on(machine.offer)
 

@@ -16,7 +16,8 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from tests.support.clouds.providers import Account, FakeCloud
-from windfall.drivers.keepers.supply import OrderedWorkers, guarded
+from windfall.drivers.keepers.answers import guarded
+from windfall.drivers.keepers.supply import OrderedWorkers
 from windfall.pools.contract import ENDED, TRANSIENT, Check, Order, PoolError, Seen
 
 SLOW, FAILS, RAISES, UNHEARD, SHUFFLES, TWICE = "slow", "fails", "raises", "unheard", "shuffles", "twice"

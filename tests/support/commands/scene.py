@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.support.commands.traces import nextflow_run, pegasus_run
 from windfall.client import Client
 
 ROOT = Path(__file__).parents[3]
@@ -134,6 +135,8 @@ def write_files(folder: Path) -> None:
     }  # fmt: skip
     for name, source in copies.items():
         shutil.copy(ROOT / "examples" / source, folder / name)
+    nextflow_run(folder / "results")
+    pegasus_run(folder / "submit/user/pegasus/diamond/run0001")
 
 
 class Scene:
@@ -164,9 +167,13 @@ class Scene:
         self.start_worker()
 
     def spawn(self, name: str, words: str) -> subprocess.Popen[bytes]:
+        return self.start(f"exec windfall {words}", name)
+
+    def start(self, line: str, name: str) -> subprocess.Popen[bytes]:
+        """Type a line that stays."""
         with open(self.folder / f"{name}.out", "ab") as log:
             process = subprocess.Popen(
-                ["sh", "-c", f"exec windfall {words}"], cwd=self.folder, env=self.env, stdout=log, stderr=log,
+                ["sh", "-c", line], cwd=self.folder, env=self.env, stdout=log, stderr=log,
                 stdin=subprocess.DEVNULL,
             )  # fmt: skip
         self.processes[name] = process

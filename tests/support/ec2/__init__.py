@@ -56,13 +56,13 @@ class Cloud:
 
     def pool(self, name: str = "cloud", limit: int = 4, **other: object) -> str:
         """The same as the text of a pools.toml."""
-        lines = [f"{key} = {_toml(value)}" for key, value in self.settings(**other).items()]
+        lines = [f"{key} = {toml(value)}" for key, value in self.settings(**other).items()]
         return "\n".join(["[[pool]]", f'name = "{name}"', 'kind = "ec2"', f"limit = {limit}", *lines, ""])
 
 
-def _toml(value: object) -> str:
+def toml(value: object) -> str:
     if isinstance(value, dict):
-        return "{ " + ", ".join(f'"{key}" = {_toml(each)}' for key, each in value.items()) + " }"
+        return "{ " + ", ".join(f'"{key}" = {toml(each)}' for key, each in value.items()) + " }"
     return str(value).replace("'", '"') if not isinstance(value, str) else f'"{value}"'
 
 

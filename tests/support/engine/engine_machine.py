@@ -50,6 +50,7 @@ POLICIES = [{}, {"Concurrency": "5"}, {"ReplicationRequirements": "true", "Deadl
 
 LICENCES = 2000
 """Thousandths, for the whole server."""
+SETTINGS = Settings(lease_s=10.0, resources={"licence": LICENCES}, hosts_kept=1)
 
 
 class Eager(DefaultPolicy):
@@ -77,6 +78,8 @@ class FakeHost:
         if slots == 3:
             self.ad["owner"] = "1"
         self.boot, self.n = 1, 0
+        self.told = False
+        """It is to say what it holds."""
         self.held: list[tuple[int, int, int]] = []
         self.ending: list[tuple[int, int, int]] = []
         """Cancelled, and not yet ended: their processes have their units still."""
@@ -84,6 +87,7 @@ class FakeHost:
 
     def restart(self) -> None:
         self.boot, self.n, self.held, self.ending, self.units = self.boot + 1, 0, [], [], {}
+        self.told = False
 
     def used(self) -> Counter[tuple[str, int]]:
         """Thousandths of each unit that the processes on this host have."""
@@ -94,19 +98,25 @@ class FakeHost:
         return found
 
 
-class EngineMachine(RuleBasedStateMachine):
+class EngineSteps(RuleBasedStateMachine):
+    """What machines share: the clock, hosts that restart and fall silent, jobs that are cancelled, what must hold."""
+
     jobs = Bundle("jobs")
+    policy: type[DefaultPolicy] = Eager
 
     @initialize()
     def start(self) -> None:
-        self.engine = Engine(Eager)
+        self.engine = Engine(self.policy)
         self.state = State()
         self.t = 0.0
         self.log: list[bytes] = []
         self.accepted: set[tuple[int, int]] = set()
         self.accepted_twice = False
-        self.hosts = [FakeHost(f"h{i}", slots=i + 1) for i in range(3)]
-        self.step(ServerStarted(0.0, Settings(lease_s=10.0, resources={"licence": LICENCES})))
+        self.hosts = self.make_hosts()
+        self.step(ServerStarted(0.0, SETTINGS))
+
+    def make_hosts(self) -> list[FakeHost]:
+        return [FakeHost(f"h{i}", slots=i + 1) for i in range(3)]
 
     def step(self, event):
         before = save(self.state)
@@ -115,6 +125,73 @@ class EngineMachine(RuleBasedStateMachine):
         self.engine.apply(self.state, record)
         self.log.append(encode_record(record))
         return record
+
+    @rule(index=st.integers(0, 2))
+    def end_what_was_cancelled(self, index):
+        host = self.hosts[index]
+        results = [Result(*key, CAUSES.index("cancelled"), None, self.t, self.t) for key in host.ending[:1]]
+        if results:
+            self.step(ResultsReported(self.t, host.name, results))
+            host.units.pop(host.ending.pop(0), None)
+
+    @invariant()
+    def two_tasks_never_share_a_whole_unit(self):
+        for host in getattr(self, "hosts", ()):
+            for (name, index), amount in host.used().items():
+                assert index < 0 or (index < host.slots and amount <= 1000), f"{host.name}: {amount} of {name} {index}"
+
+    @rule(index=st.integers(0, 2))
+    def restart_host(self, index):
+        self.hosts[index].restart()
+
+    @rule(seconds=st.sampled_from([0.1, 3.0, 11.0, 25.0]))
+    def wait(self, seconds):
+        self.t += seconds
+        while (at := wake_at(self.state)) <= self.t:
+            before = len(self.log)
+            for event in due(self.state, self.t):
+                self.step(event)
+            assert wake_at(self.state) != at or len(self.log) == before, "a timer must not fire for ever"
+
+    @rule(job=jobs, tasks=st.one_of(st.none(), st.lists(st.integers(0, 5), unique=True)))
+    def cancel(self, job, tasks):
+        if job in self.state.bags:
+            self.step(JobCancelled(self.t, job, tasks))
+
+    @rule(job=jobs, cancelled=st.booleans())
+    def retry(self, job, cancelled):
+        if job in self.state.bags:
+            self.step(JobRetried(self.t, job, None, cancelled))
+
+    @rule()
+    def restart_server(self):
+        """A restart is a snapshot: nothing may be lost in it."""
+        data = save(self.state)
+        self.state = load(data)
+        assert save(self.state) == data
+        self.step(ServerStarted(self.t, SETTINGS))
+
+    @invariant()
+    def promises_hold(self):
+        if hasattr(self, "state"):
+            assert problems(self.state) == []
+            assert not self.accepted_twice
+            done = {(b.number, i) for b in self.state.bags.values() for i, s in enumerate(b.columns.state) if s == 2}
+            assert done == self.accepted
+
+    def teardown(self):
+        if not hasattr(self, "state"):
+            return
+        replayed, decided_again = State(), State()
+        engine = Engine(self.policy)
+        for data in self.log:
+            engine.apply(replayed, decode_record(data))
+            assert encode_record(engine.step(decided_again, decode_record(data).event)) == data
+        assert save(replayed) == save(self.state) == save(decided_again)
+
+
+class EngineMachine(EngineSteps):
+    jobs = EngineSteps.jobs
 
     @rule(target=jobs, count=st.integers(1, 12), failures=st.integers(1, 3), losses=st.integers(1, 3),
           limit=st.sampled_from([None, None, 0, 2]), priority=st.integers(0, 2), streaming=st.booleans(),
@@ -141,10 +218,17 @@ class EngineMachine(RuleBasedStateMachine):
           room=st.sampled_from([0, 0, 3, 9]))  # fmt: skip
     def ask(self, index, want, leaving, room=0):
         host = self.hosts[index]
-        host.n += 1
-        event = HostAsked(self.t, host.name, str(host.boot), host.n, want, host.slots, host.ad, leaving, None, room)
-        answer = self.step(event).decided
-        assert not answer.refused and not answer.repeat
+        for _ in range(2):
+            host.n += 1
+            holds = [*host.held, *host.ending] if host.told else None
+            event = HostAsked(
+                self.t, host.name, str(host.boot), host.n, want, host.slots, host.ad, leaving, holds, room
+            )
+            answer = self.step(event).decided
+            assert not answer.refused and not answer.repeat
+            host.told = answer.tell
+            if not host.told:  # else it was forgotten, and says what it holds
+                break
         assert set(answer.hand_back) <= set(host.held)
         for assigned in answer.assigned:
             for task in range(assigned.first, assigned.first + assigned.count):
@@ -209,43 +293,6 @@ class EngineMachine(RuleBasedStateMachine):
         self.step(ResultsReported(self.t, self.hosts[index].name, [result]))
         assert key in known.held
 
-    @rule(index=st.integers(0, 2))
-    def end_what_was_cancelled(self, index):
-        host = self.hosts[index]
-        results = [Result(*key, CAUSES.index("cancelled"), None, self.t, self.t) for key in host.ending[:1]]
-        if results:
-            self.step(ResultsReported(self.t, host.name, results))
-            host.units.pop(host.ending.pop(0), None)
-
-    @invariant()
-    def two_tasks_never_share_a_whole_unit(self):
-        for host in getattr(self, "hosts", ()):
-            for (name, index), amount in host.used().items():
-                assert index < 0 or (index < host.slots and amount <= 1000), f"{host.name}: {amount} of {name} {index}"
-
-    @rule(index=st.integers(0, 2))
-    def restart_host(self, index):
-        self.hosts[index].restart()
-
-    @rule(seconds=st.sampled_from([0.1, 3.0, 11.0, 25.0]))
-    def wait(self, seconds):
-        self.t += seconds
-        while (at := wake_at(self.state)) <= self.t:
-            before = len(self.log)
-            for event in due(self.state, self.t):
-                self.step(event)
-            assert wake_at(self.state) != at or len(self.log) == before, "a timer must not fire for ever"
-
-    @rule(job=jobs, tasks=st.one_of(st.none(), st.lists(st.integers(0, 5), unique=True)))
-    def cancel(self, job, tasks):
-        if job in self.state.bags:
-            self.step(JobCancelled(self.t, job, tasks))
-
-    @rule(job=jobs, cancelled=st.booleans())
-    def retry(self, job, cancelled):
-        if job in self.state.bags:
-            self.step(JobRetried(self.t, job, None, cancelled))
-
     @rule(job=jobs, paused=st.booleans())
     def pause(self, job, paused):
         if job not in self.state.bags:
@@ -308,29 +355,3 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(pool=st.sampled_from(["cheap", "dear", "gone"]), pending=st.integers(0, 3))
     def count_a_pool(self, pool, pending):
         self.step(PoolCounted(self.t, pool, pending))
-
-    @rule()
-    def restart_server(self):
-        """A restart is a snapshot: nothing may be lost in it."""
-        data = save(self.state)
-        self.state = load(data)
-        assert save(self.state) == data
-        self.step(ServerStarted(self.t, Settings(lease_s=10.0, resources={"licence": LICENCES})))
-
-    @invariant()
-    def promises_hold(self):
-        if hasattr(self, "state"):
-            assert problems(self.state) == []
-            assert not self.accepted_twice
-            done = {(b.number, i) for b in self.state.bags.values() for i, s in enumerate(b.columns.state) if s == 2}
-            assert done == self.accepted
-
-    def teardown(self):
-        if not hasattr(self, "state"):
-            return
-        replayed, decided_again = State(), State()
-        engine = Engine(Eager)
-        for data in self.log:
-            engine.apply(replayed, decode_record(data))
-            assert encode_record(engine.step(decided_again, decode_record(data).event)) == data
-        assert save(replayed) == save(self.state) == save(decided_again)

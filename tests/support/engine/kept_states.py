@@ -8,7 +8,7 @@ from windfall.core.engine import Engine
 from windfall.core.records import Record
 from windfall.core.state.snapshot import save
 from windfall.core.state.state import State
-from windfall.drivers.realtime import HEARTBEAT, log_row
+from windfall.drivers.log_rows import HEARTBEAT, log_row
 from windfall.store.contract import Batch, ChunkRow, JobRow, OutputRow, Store
 
 SPEC = b'{"name": "kept", "command": ["true", "{}"], "source": {"kind": "lines"}}'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -13,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.openstack import NovaCloud, cloud_on, nova_process, python_of_nova
+from tests.support.openstack import NovaCloud, cloud_on, nova_process, python_of_nova, until
 from tests.support.pools.pool_worlds import World, kind_of_pool
 from windfall.pools.kinds import Place, PoolConfig
 
@@ -50,3 +51,23 @@ def openstack(directory: Path, url: str) -> Iterator[World]:
         place = Place(url, directory / "state" / "token", directory / "pool", owner="me")
         offer = next(each for each in opened(cloud, place).offers if each.market == "spot")
         yield World(lambda place, **fields: opened(cloud, place, **fields), directory, url, offer)
+
+
+def poked(cloud: NovaCloud, place: Place) -> Any:
+    """A pool `cloud` of at most 3 machines, with `poke`: what operators of the cloud do to a server."""
+    pool = opened(cloud, place, "cloud", 3)
+
+    def poke(id: str, what: str) -> None:
+        if what == "terminate":
+            cloud.call("DELETE", f"/servers/{id}")
+            until(lambda: all(row["id"] != id for row in cloud.servers()))
+        elif what == "notice":
+            evicted_at = {"windfall:evicted_at_t": f"{time.time() + 60:.0f}"}
+            cloud.call("POST", f"/servers/{id}/metadata", {"metadata": evicted_at})
+        else:
+            cloud.call("POST", f"/servers/{id}/action", {{"hibernate": "suspend", "resume": "resume"}[what]: None})
+            wanted = "SUSPENDED" if what == "hibernate" else "ACTIVE"
+            until(lambda: any(row["id"] == id and row["status"] == wanted for row in cloud.servers()))
+
+    pool.poke = poke
+    return pool

@@ -48,8 +48,9 @@ def require() -> None:
 class BoincClient:
     """One volunteer's machine."""
 
-    def __init__(self, folder: Path, url: str, key: str) -> None:
+    def __init__(self, folder: Path, url: str, key: str, proxy: str = "") -> None:
         self.folder, self.url, self.key = folder, url, key
+        self._env = {**os.environ, "http_proxy": proxy} if proxy else None
         self.port = free_port()
         folder.mkdir(parents=True)
         (folder / "cc_config.xml").write_text(CONFIG)
@@ -59,10 +60,12 @@ class BoincClient:
     def start(self) -> None:
         command = ["boinc", "--dir", str(self.folder), "--gui_rpc_port", str(self.port), "--allow_multiple_clients"]
         command += ["--no_gpus", "--skip_cpu_benchmarks", *IMPATIENT]
-        if not list(self.folder.glob("account_*.xml")):
+        if self.key and not list(self.folder.glob("account_*.xml")):
             command += ["--attach_project", self.url, self.key]
         with open(self.folder / "log", "ab") as log:
-            self.process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, start_new_session=True)
+            self.process = subprocess.Popen(
+                command, cwd=self.folder, env=self._env, stdout=log, stderr=log, start_new_session=True
+            )
 
     def tell(self, *words: str) -> str:
         """What `boinccmd` answers; it finds the password in the client's folder."""

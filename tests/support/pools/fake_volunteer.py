@@ -71,6 +71,9 @@ class FakeVolunteer:
         self.reports: dict[str, str] = {}
         self.clock_ahead_s = 0.0
         self.says = lambda task: f"task {task}\n"
+        self.files: dict[str, bytes] = {}
+        """Output files that it pretends every task left."""
+        self.claims_s = 1.0
 
     def request(self, wants: float = 1000.0, idle: float | None = None) -> bytes:
         text = BEGIN.format(
@@ -116,8 +119,11 @@ class FakeVolunteer:
         _, first, count, _ = map(int, name.removeprefix("w").split("_"))
         parts = [b"WF1 %d\n" % count]
         for task in range(first, first + count):
-            said = self.says(task).encode()
-            parts.append(b"T %d done 0 1.000 1.000 1000 %d 0 0 0 0\n%b" % (task, len(said), said))
+            said, claim = self.says(task).encode(), b"%.3f" % self.claims_s
+            head = b"T %d done 0 %b %b 1000 %d 0 0 0 %d\n" % (task, claim, claim, len(said), len(self.files))
+            parts += [head, said]
+            for file, data in self.files.items():
+                parts.append(b"F 644 %d %d\n%b%b" % (len(data), len(file.encode()), file.encode(), data))
         return b"".join([*parts, b"E\n"])
 
     def upload(self, name: str, data: bytes, most: int = 256 << 20, offset: int = 0) -> str:

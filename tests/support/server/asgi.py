@@ -8,6 +8,7 @@ from collections.abc import AsyncIterable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.support.server.shapes import check_shape
 from windfall.core.engine import Engine
 from windfall.core.events import Settings
 from windfall.core.state.invariants import problems
@@ -99,7 +100,10 @@ class InProcess:
         }  # fmt: skip
         await self.application(scope, receive, send)
         answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-        return sent[0]["status"], answered, b"".join(message.get("body", b"") for message in sent[1:])
+        told = b"".join(message.get("body", b"") for message in sent[1:])
+        if 200 <= sent[0]["status"] < 300 and answered.get("content-type") == "application/json":
+            check_shape(method, path, json.loads(told))
+        return sent[0]["status"], answered, told
 
     def post(self, path: str, body: Any) -> tuple[int, Json]:
         status, answer = self.call("POST", path, json.dumps(body).encode())

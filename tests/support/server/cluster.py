@@ -41,6 +41,8 @@ class Cluster:
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         self.server_env = server_env or {}
         self.clients: list[Client] = []
+        self.patience_s = 30.0
+        """Seconds for a server to start."""
 
     # --- the server ---
 
@@ -50,11 +52,11 @@ class Cluster:
         self.server = self._spawn(command, "server.log", self.server_env)
         self.await_server()
 
-    def await_server(self, seconds: float = 30.0) -> None:
+    def await_server(self) -> None:
         """Until /healthz answers."""
         import http.client
 
-        end = time.monotonic() + seconds
+        end = time.monotonic() + self.patience_s
         while time.monotonic() < end:
             assert self.server is not None
             if self.server.poll() is not None:

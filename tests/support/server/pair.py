@@ -1,4 +1,7 @@
-"""A server and its standby as real processes on one PostgreSQL database, each behind a proxy of its own to it."""
+"""A server and its standby as real processes on one PostgreSQL database.
+
+Each is behind a proxy of its own to it, or both name the two places of a replicated one.
+"""
 
 from __future__ import annotations
 
@@ -30,22 +33,22 @@ CLOCK = Path(__file__).parent / "clock"
 class Seat:
     """One of the two places where a server runs: its port, its way to the database, its clock, its files."""
 
-    def __init__(self, directory: Path, name: str, database_port: int, database: str) -> None:
+    def __init__(self, directory: Path, name: str, proxy: Proxy, state: str) -> None:
         self.name = name
         self.directory = directory / name
         self.directory.mkdir()
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.proxy = Proxy(database_port)
-        self.state = f"postgresql://windfall@127.0.0.1:{self.proxy.port}/{database}"
+        self.proxy, self.state = proxy, state
         self.clock = self.directory / "clock"
         self.process: subprocess.Popen[bytes] | None = None
         self.log = self.directory / "server.log"
 
-    def start(self, *options: str) -> None:
+    def start(self, *options: str, source: str = "") -> None:
+        """`source`: the folder of another version of Windfall."""
         env = {
             **os.environ, "XDG_STATE_HOME": str(self.directory), "WINDFALL_TEST_CLOCK": str(self.clock),
-            "PYTHONPATH": f"{CLOCK}:{os.environ.get('PYTHONPATH', '')}",
+            "PYTHONPATH": f"{CLOCK}:{source or os.environ.get('PYTHONPATH', '')}",
         }  # fmt: skip
         command = [*WINDFALL, "server", "--listen", f"127.0.0.1:{self.port}", "--state", self.state, *options]
         with open(self.log, "ab") as file:
@@ -95,17 +98,26 @@ def eventually(condition: object, seconds: float = 60.0, what: str = "") -> None
 class Pair:
     """Two seats, workers that know both, and a client."""
 
-    def __init__(self, directory: Path, silence_s: float = 2.0, lease_s: float = 60.0) -> None:
+    def __init__(
+        self, directory: Path, silence_s: float = 2.0, lease_s: float = 60.0, source: str = "", replicated: str = ""
+    ) -> None:
+        """`source`: the folder of another version of Windfall, which the first server is of. `replicated`: a database
+        that is there already, at several places."""
         self.directory = directory
         self.options = ("--takeover-after", str(silence_s), "--lease", str(lease_s))
         self._stack = contextlib.ExitStack()
         port = free_port()
-        server = self._stack.enter_context(postgres.server(port))
-        self.database = postgres.new_database(server, "pair")
-        self.seats = [Seat(directory, name, port, "pair") for name in ("one", "two")]
+        if not replicated:
+            server = self._stack.enter_context(postgres.server(port))
+        self.database = replicated or postgres.new_database(server, "pair")
+        self.seats = []
+        for name in ("one", "two"):
+            proxy = Proxy(port)
+            through = f"postgresql://windfall@127.0.0.1:{proxy.port}/pair"
+            self.seats.append(Seat(directory, name, proxy, replicated or through))
         self.workers: list[subprocess.Popen[bytes]] = []
         self.active, self.other = self.seats
-        self.active.start(*self.options)
+        self.active.start(*self.options, source=source)
         eventually(lambda: self.active.asked("/readyz"), what="the first server is ready")
         self.token = next(self.active.directory.glob("windfall/*/token")).read_text().strip()
         self.start_standby()
@@ -118,12 +130,13 @@ class Pair:
         self.other.start("--standby", *self.options)
         eventually(lambda: self.other.asked("/healthz"), what="the standby answers")
 
-    def start_workers(self, number: int, slots: int = 2) -> None:
+    def start_workers(self, number: int, slots: int = 2, source: str = "") -> None:
         for _ in range(number):
             name = f"w{len(self.workers)}"
             command = [*WINDFALL, "worker", "--server", self.urls, "--slots", str(slots), "--name", name]
             command += ["--dir", str(self.directory / name)]
             env = {**os.environ, "WINDFALL_TOKEN": self.token, "TMPDIR": str(self.directory)}
+            env |= {"PYTHONPATH": source} if source else {}
             with open(self.directory / f"{name}.log", "ab") as file:
                 self.workers.append(subprocess.Popen(command, stdout=file, stderr=file, env=env))
 
@@ -173,8 +186,8 @@ class Pair:
 
 
 @contextlib.contextmanager
-def pair(directory: Path, silence_s: float = 2.0) -> Iterator[Pair]:
-    made = Pair(directory, silence_s)
+def pair(directory: Path, silence_s: float = 2.0, source: str = "", replicated: str = "") -> Iterator[Pair]:
+    made = Pair(directory, silence_s, source=source, replicated=replicated)
     try:
         yield made
     finally:

@@ -111,7 +111,7 @@ class Life:
         self.world = world
         self.dead = self.serving = False
         self.store = FaultyStore(store, world)
-        self.driver = Realtime(self.store, Engine(known_policies), Settings(lease_s=LEASE_S), None, 60)  # type: ignore[arg-type]
+        self.driver = Realtime(self.store, Engine(known_policies), Settings(lease_s=LEASE_S, hosts_kept=0), None, 60)  # type: ignore[arg-type]
         self.tasks: dict[asyncio.Task[Any], None] = {}  # in order: a set would not be the same each time
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -363,6 +363,8 @@ class SimWorker:
             self.boots += 1
             await self._life()
             self.world.count("worker crash")
+            # After the longest of these it is forgotten, and comes back as a host that nobody knows.
+            await asyncio.sleep(0.0 if self.world.calm else self.world.chance.choice((0.0, 0.0, 1.0, 5 * LEASE_S)))
 
     async def _life(self) -> None:
         world, chance = self.world, self.world.chance
@@ -483,11 +485,16 @@ async def story(world: World) -> None:
 
 
 async def settled(driver: Realtime) -> None:
+    """Wait until the store has all that the state is made of: while it was waited for, one more may have come."""
     while True:
         try:
-            return await driver.settled()
+            await driver.settled()
         except Uncommitted:  # the disk was full a moment ago
             await asyncio.sleep(1.0)
+            continue
+        if driver.store.last_seq() == driver.state.seq:
+            return
+        await asyncio.sleep(0.1)
 
 
 def live_through(seed: int) -> Counter[str]:

@@ -21,14 +21,23 @@ def s3(bucket: str) -> Iterator[Any]:
     host, port = server.get_host_and_port()
     endpoint = f"http://{host}:{port}"
     said = {**KEYS, "AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
+    try:
+        with named(said):
+            client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
+            client.create_bucket(Bucket=bucket)
+            yield client
+            client.close()
+    finally:
+        server.stop()
+
+
+@contextmanager
+def named(said: dict[str, str]) -> Iterator[None]:
+    """The environment of this process says this, for a while."""
     before = {name: os.environ.get(name) for name in said}
     os.environ.update(said)
     try:
-        client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
-        client.create_bucket(Bucket=bucket)
-        yield client
-        client.close()
+        yield
     finally:
         for name, value in before.items():
             os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
-        server.stop()

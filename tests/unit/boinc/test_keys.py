@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 
+import msgspec
 import pytest
 
 from windfall.boinc import rsa
 from windfall.boinc.accounts import Accounts
-from windfall.boinc.keys import Keys
+from windfall.boinc.keys import Keys, follows
 from windfall.boinc.uploads import NEVER, Refused, UploadHead, Uploads
 from windfall.errors import BadInput
 
@@ -70,6 +71,63 @@ def test_a_new_key_is_signed_by_the_old_one(tmp_path):
     assert text == second.public.text() and rsa.verify(first.public, text.encode(), signature)
     text, signature = third.changes[second.public.text()]
     assert text == third.public.text() and rsa.verify(second.public, text.encode(), signature)
+
+
+def test_the_folder_that_goes_to_the_server_is_signed_elsewhere(tmp_path):
+    folder, key = tmp_path / "for-server", tmp_path / "code_sign.key"
+    signed = Unbuilt(folder, key).sign()
+    assert key.stat().st_mode & 0o077 == 0
+    assert sorted(path.name for path in folder.iterdir()) == sorted(["signed.json", signed.file])
+    # The server needs nothing else; it neither compiles nor makes a key.
+    server = Keys(folder)
+    server.build = None
+    assert server.open() == signed and not server.key_is_here()
+    assert rsa.verify(signed.public, b"launcher", signed.signature)
+
+
+def test_a_launcher_that_was_compiled_elsewhere_is_signed_once(tmp_path):
+    keys = Unbuilt(tmp_path / "for-server", tmp_path / "code_sign.key")
+    first, second = keys.sign(b"mine"), keys.sign(b"other")
+    assert (first.version, second.version, second.source) == (100, 101, "")
+    assert keys.sign(b"other") == second and Keys(keys.folder).open() == second
+
+
+def test_another_key_than_that_of_the_launcher_signs_nothing(tmp_path):
+    folder = tmp_path / "for-server"
+    signed = Unbuilt(folder, tmp_path / "mine.key").sign()
+    Unbuilt(tmp_path / "elsewhere", tmp_path / "other.key").sign()
+    other, none = Unbuilt(folder, tmp_path / "other.key"), Unbuilt(folder, tmp_path / "none.key")
+    for order in (other.rotate, lambda: other.sign(b"new")):
+        with pytest.raises(BadInput, match="is not the key that has signed"):
+            order()
+    for order in (none.rotate, none.sign):
+        with pytest.raises(BadInput, match="the signing key is not here"):
+            order()
+    assert Keys(folder).read() == signed
+
+
+def test_clients_follow_a_chain_of_keys_and_no_other(tmp_path):
+    keys = Unbuilt(tmp_path / "a", tmp_path / "a.key")
+    first, second, third = keys.sign(), keys.rotate(), keys.rotate()
+    stranger = Unbuilt(tmp_path / "b", tmp_path / "b.key").sign()
+    assert all(follows(third, signed.public.text()) for signed in (first, second, third))
+    assert not follows(stranger, first.public.text()) and not follows(first, second.public.text())
+    # A change that the held key did not sign: clients would refuse it.
+    forged = {first.public.text(): (stranger.public.text(), "00" * 128 + "\n.")}
+    assert not follows(msgspec.structs.replace(stranger, changes=forged), first.public.text())
+    assert not follows(msgspec.structs.replace(stranger, changes={"x": (stranger.public.text(), "")}), "x")
+
+
+def test_a_rotation_that_was_cut_short_goes_on_with_the_new_key(tmp_path):
+    keys = Unbuilt(tmp_path)
+    keys.open()
+    old = (tmp_path / "code_sign.key").read_bytes()
+    second = keys.rotate()
+    # As if it had crashed before the last step.
+    (tmp_path / "code_sign.key").replace(tmp_path / "code_sign.key.next")
+    (tmp_path / "code_sign.key").write_bytes(old)
+    third = Unbuilt(tmp_path).rotate()
+    assert follows(third, second.public.text()) and third.version == second.version + 1
 
 
 def test_a_launcher_that_was_changed_on_the_disk_is_refused(tmp_path):
@@ -152,4 +210,4 @@ def test_an_upload_is_visible_only_when_it_is_whole(tmp_path):
     assert path is not None and path.read_bytes() == b"hello"
     assert uploads.whole(good.name, "0" * 32) is None
     uploads.forget(good.name)
-    assert uploads.names() == []
+    assert list((tmp_path / "uploads").iterdir()) == []

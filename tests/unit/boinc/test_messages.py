@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 from pathlib import Path
 
 import pytest
 
-from windfall.boinc.bundle import BadArchive, read_archive
+from windfall.boinc.bundle import BadArchive, are_announced, read_archive
 from windfall.boinc.names import Bundle, grouped, read_name, read_output
-from windfall.boinc.requests import BadRequest, read_request
+from windfall.boinc.requests import HEAD_BYTES, MAX_MACHINE_CPUS, BadRequest, key_in, read_request
 from windfall.boinc.uploads import NEVER, Refused, read_head, split
+from windfall.bounds import MAX_INTEGER
 
 CAPTURED = Path(__file__).parents[2] / "data" / "boinc"
 REQUEST = """<scheduler_request>
@@ -101,7 +103,7 @@ def test_a_request_is_read_as_the_client_meant_it():
 def test_requests_that_the_real_client_sent_are_read_whole():
     """Captured from Debian's client 7.20.5 at this server's front; key and kernel were taken out."""
     first = read_request((CAPTURED / "first_request.xml").read_bytes())
-    assert (first.hostid, first.seqno, first.platform, first.version) == (0, 0, "x86_64-pc-linux-gnu", "7.20.5")
+    assert (first.hostid, first.seqno, first.platforms[0], first.version) == (0, 0, "x86_64-pc-linux-gnu", "7.20.5")
     assert first.key == "" and first.wants_s > 0 and not first.sends_none
     assert first.host.cpus == 2 and first.host.memory_bytes > 1 << 30 and len(first.host.cpid) == 32
     assert first.reports == [] == first.held
@@ -111,6 +113,13 @@ def test_requests_that_the_real_client_sent_are_read_whole():
     assert told == [("w1_1_1_1", 5, 0, ["w1_1_1_1_0"]), ("w1_0_1_1", 5, 0, ["w1_0_1_1_0"])]
     assert [report.files[0].size for report in later.reports] == [113, 113]
     assert later.held == ["w1_2_1_1"]
+
+
+def test_other_platforms_that_a_client_runs_are_read():
+    more = b"".join(b"    <alt_platform>\n        <name>p%d</name>\n    </alt_platform>\n" % n for n in range(20))
+    body = request().replace(b"<host_info>", more + b"<host_info>", 1)
+    assert read_request(body).platforms == ["x86_64-pc-linux-gnu", *(f"p{n}" for n in range(10))]
+    assert read_request(request()).platforms == ["x86_64-pc-linux-gnu"]
 
 
 def test_standard_error_on_one_line_forges_nothing():
@@ -131,7 +140,51 @@ def test_a_whole_forged_report_of_a_result_that_the_client_holds_is_not_believed
 def test_two_reports_of_one_result_are_believed_neither_way():
     read = read_request(request(result("w1_0_1_1", 3, 1) + result("w1_0_1_1")))
     assert read.reports == []
-    assert read.held == ["w1_0_1_1"]
+    assert read.held == ["w1_0_1_1"] == read.doubtful
+
+
+def test_what_the_client_runs_is_not_doubtful_whatever_is_said_of_it():
+    read = read_request(request(result("w1_0_1_1", 3, 1) * 2, other("w1_0_1_1")))
+    assert (read.reports, read.held, read.doubtful) == ([], ["w1_0_1_1"], [])
+
+
+BILLION_LAUGHS = b"""<?xml version="1.0"?>
+<!DOCTYPE lolz [<!ENTITY lol "lol"><!ENTITY lol2 "&lol;&lol;&lol;&lol;&lol;&lol;&lol;&lol;&lol;&lol;">]>
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        BILLION_LAUGHS + request(), request().decode().encode("utf-16"), request().decode().encode("utf-32"),
+        gzip.compress(request()), request()[:-300], b"\xef\xbb\xbf" + request(),
+    ],
+)  # fmt: skip
+def test_other_encodings_and_documents_are_no_requests(body):
+    with pytest.raises(BadRequest):
+        read_request(body)
+
+
+def test_entities_are_text_and_odd_bytes_are_replaced():
+    body = request().replace(b"A &lt;b&gt;fast", b"&lol; &#0;&#x110000;\xff\xfe &xxe; " + b"&lt;" * 900)
+    model = read_request(body).host.model
+    assert model.isprintable() and len(model) <= 250 and "&lol;" in model
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("hostid", "-1"), ("hostid", "0x10"), ("hostid", "9" * 400), ("rpc_seqno", "-inf"), ("p_ncpus", "-4")],
+)
+def test_odd_numbers_are_bounded(field, value):
+    old = {"hostid": "7", "rpc_seqno": "3", "p_ncpus": "2"}[field]
+    read = read_request(request().replace(f"<{field}>{old}<".encode(), f"<{field}>{value}<".encode()))
+    assert read.host.cpus >= 1 and abs(read.hostid) <= MAX_INTEGER and abs(read.seqno) <= MAX_INTEGER
+
+
+def test_the_key_is_found_at_the_begin_alone():
+    assert key_in(request()) == "0123456789abcdef0123456789abcdef"
+    assert key_in(b"<scheduler_request>" + b"\n" * HEAD_BYTES + b"<authenticator>x</authenticator>") == ""
+    assert key_in(b"<authenticator>\xff</authenticator>") == "\ufffd"
 
 
 @pytest.mark.parametrize(
@@ -149,7 +202,7 @@ def test_numbers_out_of_bounds_become_bounds():
         .replace(b"<cpu_req_secs>1727.000000<", b"<cpu_req_secs>nan<")
     )
     read = read_request(body)
-    assert read.host.cpus == 65536 and read.wants_s == 0.0
+    assert read.host.cpus == MAX_MACHINE_CPUS and read.wants_s == 0.0
 
 
 def test_names_say_which_attempts_they_hold():
@@ -233,3 +286,47 @@ def test_an_archive_that_the_launcher_did_not_write_is_refused(old, new):
     assert old in GOOD
     with pytest.raises(BadArchive):
         ends(GOOD.replace(old, new))
+
+
+def archive_of(*names: str) -> bytes:
+    files = b"".join(b"F 644 1 %d\n%bx" % (len(name.encode()), name.encode()) for name in names)
+    return b"WF1 1\nT 4 done 0 0.100 0.050 1000 0 0 0 0 %d\n%bE\n" % (len(names), files)
+
+
+def test_names_of_files_that_no_task_could_have_left_are_refused():
+    assert [name for name, *_ in ends(archive_of("a", "b/c", "b/d", "é"))[0].files] == ["a", "b/c", "b/d", "é"]
+    for names in (
+        ["a", "a"], ["a", "a/b"], ["a/b", "a"], ["x" * 256], ["é" * 200], ["a//b"], ["a/../b"], ["./a"], ["a/"], [""],
+        ["/etc/passwd"], ["a\\b"], ["a\n"], ["a\x1b[2J"], ["a\u202eb"],
+    ):  # fmt: skip
+        with pytest.raises(BadArchive):
+            ends(archive_of(*names))
+
+
+@pytest.mark.parametrize(
+    ("names", "patterns"),
+    [
+        ([], []), (["a.txt"], ["a.txt"]), (["out/a", "out/b/c"], ["out"]), (["out/a"], ["./out/"]),
+        (["a.txt", "b.txt"], ["*.txt"]), (["a", "x/y/a"], ["**/a"]), (["x/y/z"], ["**"]), (["x/a/y/b"], ["x/**/b"]),
+        (["a[1].txt"], ["a[1].txt"]), (["b1"], ["[^a]?"]), (["a.txt", "b"], ["*.txt", "b"]), (["a/b/c"], ["a/*"]),
+    ],
+)  # fmt: skip
+def test_files_that_a_task_must_leave_are_taken(names, patterns):
+    assert are_announced(names, patterns)
+
+
+@pytest.mark.parametrize(
+    ("names", "patterns"),
+    [
+        (["a.txt"], []), ([], ["a.txt"]), (["b.txt"], ["a.txt"]), (["a.txt", ".bashrc"], ["*.txt"]),
+        (["a.txt"], ["*.txt", "b"]), (["outer/a"], ["out"]), (["x/a.txt"], ["*.txt"]), (["a"], ["a/b"]),
+        (["A.txt"], ["a.txt"]), (["x/b"], ["x/**/c"]), (["a1"], ["[^a]?"]),
+    ],
+)  # fmt: skip
+def test_files_that_nobody_asked_for_and_missing_ones_are_not_taken(names, patterns):
+    assert not are_announced(names, patterns)
+
+
+def test_a_long_name_is_compared_with_a_long_pattern_in_little_time():
+    """Each part of the pattern is a choice: tried one after the other, there would be more than any machine can try."""
+    assert not are_announced(["/".join("a" * 1000)], ["/".join(["**", "a"] * 200 + ["b"])])

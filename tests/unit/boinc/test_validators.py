@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from windfall.boinc import validators
-from windfall.boinc.validators import CannotJudge, argv_of, judged
+from windfall.boinc.validators import CannotJudge, argv_of, judged, pieces_of
 from windfall.errors import BadInput
 
 ROUND = "import sys; print(round(float(open(sys.argv[1] + '/stdout').read()), 3))"
 
 
 def run(code: str, stdout: bytes = b"", files=(), archive: bytes = b"") -> str:
-    return judged([sys.executable, "-c", code], stdout, files, io.BytesIO(archive))
+    pieces = [(name, pieces_of(io.BytesIO(archive), at, size)) for name, at, size in files]
+    return judged([sys.executable, "-c", code], stdout, pieces)
 
 
 def test_results_agree_if_the_validator_prints_the_same():
@@ -37,7 +38,7 @@ def test_files_that_no_task_could_have_written_are_wrong(names):
 
 def test_a_program_that_is_not_there_says_nothing_about_the_result():
     with pytest.raises(CannotJudge):
-        judged(["/no/such/program"], b"", [], io.BytesIO())
+        judged(["/no/such/program"], b"", [])
 
 
 def test_an_exit_code_says_that_the_result_is_wrong():

@@ -257,3 +257,22 @@ def test_commands_that_only_talk_to_a_server_do_not_load_numpy():
     modules = ", ".join(sorted({COMMANDS[name][0] for name in names}))
     script = f"import sys, {modules}; print('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["out", "--key", "out/k"], ["--key out/k lies in out", "elsewhere"]),
+        (["file", "--key", "k"], ["file: File exists", "FOLDER"]),
+        (["out", "--key", "file/k"], ["file: File exists", "--key"]),
+        (["out", "--key", "file"], ["file holds no signing key"]),
+        (["out", "--key", "k", "--rotate"], ["the signing key is not here: k"]),
+        (["out", "--key", "k", "--rotate", "--launcher", "file"], ["--rotate", "--launcher"]),
+        (["out", "--key", "k", "--launcher", "empty"], ["--launcher empty is empty"]),
+        (["out", "--key", "k", "--launcher", "none"], ["'none' does not exist"]),
+    ],
+)
+def test_boinc_sign_says_what_it_cannot_sign(run, words, said):
+    Path("file").write_text("text")
+    Path("empty").touch()
+    refused(run("boinc", "sign", *words), *said)

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 from windfall.cli import cli
 from windfall.client import Client
-from windfall.client.local import LocalServer
+from windfall.client.local.server import LocalServer
 from windfall.store.location import StateLocation
 
 

@@ -11,7 +11,19 @@ import pytest
 
 import windfall
 
-HEAVY = ("numpy", "scipy", "matplotlib", "rich", "uvicorn", "starlette", "asyncio", "classad2", "sqlite3", "pickle")
+HEAVY = (
+    "numpy",
+    "scipy",
+    "cairosvg",
+    "matplotlib",
+    "rich",
+    "uvicorn",
+    "starlette",
+    "asyncio",
+    "classad2",
+    "sqlite3",
+    "pickle",
+)
 NEEDLESS = (
     "numpy", "scipy", "matplotlib", "rich", "classad2", "websockets", "uvicorn", "multiprocessing", "starlette.routing",
     "anyio._backends._asyncio", "windfall.planning.bags", "windfall.sim", "windfall.server.http.openapi",

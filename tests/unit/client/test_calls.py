@@ -11,8 +11,8 @@ import traceback
 
 import pytest
 
-from windfall.client.calls import BLOB_BYTES, Calls, RemoteTraceback, raised
 from windfall.client.results import Task, TaskFailed, cause_text
+from windfall.client.submitting.calls import BLOB_BYTES, Calls, RemoteTraceback, raised
 from windfall.errors import BadInput
 
 

@@ -11,9 +11,9 @@ import time
 import pytest
 
 from tests.support.server.stub_server import StubServer, as_json, error
-from windfall.client.calls import Calls
 from windfall.client.executor import Executor
-from windfall.client.local import running_server, state_location
+from windfall.client.local.server import running_server, state_location
+from windfall.client.submitting.calls import Calls
 from windfall.client.transport import Transport
 from windfall.errors import Unreachable
 

@@ -8,8 +8,8 @@ from concurrent.futures import Future
 
 import pytest
 
-from windfall.client.milestones import progress
-from windfall.client.notebook import bar, display_here, future_html, job_html
+from windfall.client.showing.milestones import progress
+from windfall.client.showing.notebook import bar, display_here, future_html, job_html
 
 STATUS = {
     "job": 3, "name": "<script>", "state": "running",

@@ -10,8 +10,8 @@ import json
 import pytest
 
 from windfall.cli.jobs.joblog import exit_and_signal, lines
-from windfall.client import table
 from windfall.client.results import Task
+from windfall.client.showing import table
 from windfall.errors import BadInput
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -72,3 +73,9 @@ def test_existing_files_and_files_of_the_reader_are_not_reported(right, tmp_path
     page = tmp_path / "page.md"
     page.write_text(f"See {right}.\n")
     assert [*checker.broken_links(page), *checker.missing_files(page)] == []
+
+
+def test_examples_of_servers_use_one_port():
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.toml")]
+    ports = {port for page in pages for port in re.findall(r"[a-z0-9]:(\d{4,5})\b", page.read_text())}
+    assert ports - {"5432", "6443", "8774"} == {"7272"}, "PostgreSQL, Kubernetes and Nova have ports of their own"

@@ -23,10 +23,11 @@ from windfall.core.explain.plan import last_refusal
 from windfall.core.records import decode_record
 from windfall.core.renting.machines import shut_until_t
 from windfall.core.state.renting.fleet import ENDED, FAILED, GIVEN_UP, HIBERNATED, PENDING, REFUSED, RELEASED, TAKEN
+from windfall.drivers.keepers.answers import guarded, started_many
 from windfall.drivers.keepers.machines import MachineKeeper
 from windfall.drivers.realtime import Realtime
 from windfall.planning.contract import Plan, Start
-from windfall.pools.contract import CAPACITY, CREDENTIALS, INVALID, QUOTA, Order, PoolError
+from windfall.pools.contract import CAPACITY, CREDENTIALS, INVALID, QUOTA, RUNNING, TRANSIENT, Order, PoolError, Seen
 from windfall.store.memory import MemoryStore
 
 
@@ -139,22 +140,88 @@ def test_what_the_provider_does_is_told_with_the_providers_times():
     async def story(world):
         await world.plan(SPOT)
         await world.look()
-        world.account.now = 2000.0
+        slept_t = world.account.now = world.driver.clock() - 2.0
         world.cloud.poke("i-1", "hibernate")
         await world.look()
-        assert world.machine(1).phase == HIBERNATED and world.machine(1).sleeps == [(2000.0, None)]
-        world.account.now = 3000.0
+        assert world.machine(1).phase == HIBERNATED and world.machine(1).sleeps == [(slept_t, None)]
+        woke_t = world.account.now = slept_t + 1.0
         world.cloud.poke("i-1", "resume")
         await world.look()
-        assert world.machine(1).phase == PENDING and world.machine(1).sleeps == [(2000.0, 3000.0)]
+        assert world.machine(1).phase == PENDING and world.machine(1).sleeps == [(slept_t, woke_t)]
         world.cloud.poke("i-1", "notice")
         await world.look()
-        assert world.machine(1).noticed_t == 3005.0
+        assert world.machine(1).noticed_t == woke_t + 5.0
         world.cloud.poke("i-1", "terminate")
         await world.look()
-        assert (world.machine(1).phase, world.machine(1).cause, world.machine(1).ended_t) == (ENDED, TAKEN, 3000.0)
+        assert (world.machine(1).phase, world.machine(1).cause, world.machine(1).ended_t) == (ENDED, TAKEN, woke_t)
 
     play(story)
+
+
+@pytest.mark.parametrize("told_t", [0.0, -5e9, 1e12])
+def test_an_end_at_an_impossible_time_costs_what_it_costs_until_it_is_seen(told_t):
+    async def story(world):
+        await world.plan(STEADY)
+        await world.look()
+        world.account.now = told_t
+        world.cloud.poke("i-1", "terminate")
+        await world.look()
+        assert abs(world.machine(1).ended_t - world.driver.clock()) < 60
+
+    play(story)
+
+
+GARBAGE = [
+    None, "i-1", 7, {"id": "i-1"}, [None], ["i-1"], [{"id": "i-1"}], [Seen("", RUNNING)], [Seen("i-1", "asleep")],
+    [Seen(7, RUNNING)], [Seen("i-1", RUNNING, float("nan"))], [Seen("i-1", RUNNING, host="")],
+    [Seen("i-1", RUNNING, taken_at_t="soon")], [Seen("i-1", ENDED, cause="bored")], [Seen("i" * 5000, RUNNING)],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("garbage", GARBAGE, ids=str)
+def test_a_list_that_cannot_be_understood_says_nothing(garbage, caplog):
+    async def story(world):
+        await world.plan(SPOT)
+        await world.look()
+        world.cloud.list = lambda: garbage
+        await world.look()
+        assert world.machine(1).there and world.machine(1).phase == PENDING and world.cloud.stops == []
+        del world.cloud.list
+        world.cloud.poke("i-1", "terminate")
+        await world.look()
+        assert world.machine(1).cause == TAKEN, "the next list that can be understood counts"
+
+    play(story)
+    assert "the pool breaks its contract" in caplog.text
+
+
+@pytest.mark.parametrize("garbage", [None, "", 7, "i" * 5000, ["i-1"]])
+def test_an_answer_to_an_order_that_is_no_id_is_an_error_and_the_order_is_repeated(garbage):
+    async def story(world):
+        await world.plan(SPOT)
+        world.cloud.start = lambda order: garbage
+        await world.look()
+        assert world.machine(1).there and not world.machine(1).id
+        del world.cloud.start
+        await world.look()
+        assert world.machine(1).id == "i-1"
+
+    play(story)
+
+
+@pytest.mark.parametrize("after_s", [float("inf"), float("nan"), -1.0, 1e12, "soon"])
+def test_a_provider_cannot_ask_to_be_left_alone_for_ever(after_s):
+    answer = guarded(lambda: PoolError("later", "moody", after_s))
+    assert answer.kind == TRANSIENT and 0.0 <= answer.retry_after_s <= 3600.0
+
+
+def test_as_many_answers_as_orders_are_needed():
+    class Many(FakeCloud):
+        def start_many(self, orders):
+            return ["i-1"]
+
+    orders = [Order("cloud-1-1"), Order("cloud-1-2")]
+    assert {answer.kind for answer in started_many(Many(Account()), orders)} == {TRANSIENT}
 
 
 def test_a_machine_that_shall_end_is_stopped_until_it_has_ended():
@@ -205,6 +272,38 @@ def test_an_order_whose_answer_was_lost_is_found_again_by_its_number():
         await world.look()
         assert world.machine(1).id == "i-1" and world.cloud.orders == []
         assert world.machine(1).meter.since_t == world.machine(1).requested_t, "it is paid for from the order on"
+
+    play(story)
+
+
+class DatedCloud(FakeCloud):
+    """It says from when on machines are billed: `launched` seconds after our order."""
+
+    launched: float | str = 0.0
+
+    def billed_from_t(self, id: str) -> float | str | None:
+        if self.launched == "raises":
+            raise RuntimeError("a bug of the provider")
+        return self.launched if isinstance(self.launched, str) else self.world.machine(1).requested_t + self.launched
+
+
+@pytest.mark.parametrize(
+    ("launched", "billed_after_s"),
+    [(3.0, 3.0), (-0.7, -0.7), (-1.7e9, 0.0), (7200.0, 0.0), (float("nan"), 0.0), ("yesterday", 0.0), ("raises", 0.0)],
+)
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_machine_is_billed_from_its_launch_if_the_provider_tells_a_likely_time(launched, billed_after_s, answered):
+    async def story(world):
+        world.cloud.__class__ = DatedCloud
+        world.cloud.world, world.cloud.launched = world, launched
+        await world.plan(STEADY)
+        machine = world.machine(1)
+        if not answered:
+            order = Order(machine.host_name, machine.offer.cores, 1, machine.offer)
+            assert world.cloud.start(order) == "i-1"  # and the answer was lost
+        await world.look()
+        assert world.machine(1).id == "i-1"
+        assert machine.meter.since_t - machine.requested_t == pytest.approx(billed_after_s, abs=0.5)
 
     play(story)
 

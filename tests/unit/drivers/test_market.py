@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
 from msgspec.structs import replace
 
 from tests.support.clouds.providers import SPOT, STEADY, Account, FakeCloud
@@ -91,4 +94,14 @@ def test_a_move_of_the_future_waits_for_its_time():
     told.pool.move(t - 1, 0.01)
     told.look(t)
     told.pool.moves.append(PriceMove("spot", 0.5, t + 100))
+    assert told.look(t + 1) == []
+
+
+@pytest.mark.parametrize("price", [math.nan, math.inf, -0.1, 1e9])
+def test_a_price_that_no_provider_asks_is_not_believed(price):
+    told = Told()
+    t = told.hand.t
+    told.pool.move(t - 1, 0.01)
+    told.look(t)
+    told.pool.moves.append(PriceMove("spot", price, t))
     assert told.look(t + 1) == []

@@ -8,6 +8,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windfall.figures.charts import histogram_chart
+from windfall.figures.look import STYLE
 from windfall.figures.timeline import FAR, LEFT, RIGHT, WIDTH, Axis, Bar, lanes, rows_chart, steps_chart
 from windfall.server.queries.pictures.series import cycles_of
 
@@ -58,3 +60,13 @@ def test_a_cycle_is_paid_in_full_when_it_begins_and_stands_still_in_hibernation(
     assert [t for t, _ in steps] == [5.0, 15.0, 25.0] and sum(usd for _, usd in steps) == 0.3 * 1.0
     assert cycles_of(row | {"slept_s": 25.0, "ended_s": 155.0}, 100.0)[1][0] == 25.0
     assert cycles_of(row | {"cycles": 0}, 100.0) == []
+
+
+def test_labels_of_pictures_have_at_least_twelve_pixels():
+    sizes = [int(size) for size in re.findall(r"font(?:-size)?:(\d+)px", STYLE)]
+    assert sizes and min(sizes) >= 12
+
+
+def test_an_axis_of_counts_names_no_value_twice():
+    drawn = histogram_chart([0.0, 1.0, 2.0], [1, 1], str, "two tasks")
+    assert re.findall(r'text-anchor="end">([^<]*)</text>', drawn) == ["0", "1", "2.0"]

@@ -159,10 +159,13 @@ def test_machines_that_survive_lower_the_hazard_rate_and_reclaimed_ones_raise_it
 
 
 def test_a_task_costs_more_the_later_it_is_and_a_hibernated_one_no_more_than_a_waiting_one():
-    shown = Snapshot(t=0.0, deadline_t=DEADLINE_S, tasks={}, machines=(), offers=tuple(offers()))
+    sleepy = tuple(replace(offer, when_taken="hibernate") for offer in offers())
+    shown = Snapshot(t=0.0, deadline_t=DEADLINE_S, tasks={}, machines=(), offers=sleepy)
     prices = Prices(shown, 198.0, 60, 5.0)
     assert prices.waiting_usd[0] < prices.waiting_usd[60] < prices.waiting_usd[80]
-    assert all(prices.hibernated_usd[cell] <= prices.waiting_usd[cell] for cell in range(100))
+    assert len(prices.hibernated_usd) == 4
+    for hibernated_usd in prices.hibernated_usd.values():
+        assert all(hibernated_usd[cell] <= prices.waiting_usd[cell] for cell in range(100))
     assert prices.ondemand_usd[0] >= prices.waiting_usd[0]
 
 

@@ -7,9 +7,10 @@ import pytest
 from windfall.lab.spot.fleet import planner_of, planners_in
 from windfall.lab.spot.worlds import World, run
 from windfall.planning.spot.fleet import FleetTerms, Seat, Zone
-from windfall.planning.spot.law import LEARNING, PRIOR, Watcher
+from windfall.planning.spot.law import LEARNING, PRIOR
 from windfall.planning.spot.market import Market
 from windfall.planning.spot.multi_region import RULES, EagerFailover, SkyNomad, expected_life_h
+from windfall.planning.spot.sight import Watcher
 
 SPOT = Market.SPOT
 

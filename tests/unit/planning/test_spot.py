@@ -16,7 +16,7 @@ from windfall.lab import data
 from windfall.lab.spot.bound import omniscient_usd
 from windfall.lab.spot.trace import Series, command, read_series, run, terms_of
 from windfall.planning.counts import AGES_H, AWAY, HERE
-from windfall.planning.spot.law import LEARNING, PRIOR, Memory, Prior, Watcher, fit_prior, learn
+from windfall.planning.spot.law import LEARNING, PRIOR, Memory, Prior, fit_prior, learn
 from windfall.planning.spot.market import Market, State, Terms, advance, begin, guarded, is_safe, price_usd
 from windfall.planning.spot.programme import (
     NEVER,
@@ -30,6 +30,7 @@ from windfall.planning.spot.programme import (
     tables,
     values,
 )
+from windfall.planning.spot.sight import Watcher
 from windfall.planning.spot.windfall import PLANNERS
 
 HOURLY = {"tick_s": 3600.0, "spot_usd": 1.0, "ondemand_usd": 3.0}

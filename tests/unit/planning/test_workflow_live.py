@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from windfall.planning.contract import Machine, Phase, Snapshot, Task
 from windfall.planning.offers import Offer
 from windfall.planning.workflow.live import WorkflowPlanner, paced, replanned, review
@@ -52,3 +54,38 @@ def test_a_task_in_no_queue_makes_the_finish_infinite():
     from windfall.planning.workflow.live import _rented
 
     assert review(snapshot, _rented(snapshot))[0] == float("inf")
+
+
+WIDE = Offer(name="wide", price_usd=0.05, cores=2, cycle_s=3600.0, lag_s=60.0, pool="cloud", pool_limit=1)
+NARROW = Offer(name="narrow", price_usd=0.01, cores=1, cycle_s=3600.0, lag_s=60.0, pool="cloud", pool_limit=1)
+
+
+def full_pool(*waiting: int) -> Snapshot:
+    """A pool of one place with a narrow machine; the first task, and so the second behind it, needs a wide one."""
+    machine = Machine(id="1", offer=NARROW, phase=Phase.IDLE, waiting=waiting, paid_until_t=3000.0, up_since_t=0.0)
+    tasks = {0: Task(0, 100.0, cores=2), 1: Task(1, 100.0), 2: Task(2, 100.0)}
+    return Snapshot(t=10.0, deadline_t=9000.0, tasks=tasks, machines=(machine,), offers=(WIDE, NARROW),
+                    after={1: (0,)}, total=3, is_workflow=True)  # fmt: skip
+
+
+def test_a_task_that_only_another_machine_of_a_full_pool_could_hold_waits_for_its_place():
+    plan = WorkflowPlanner("windfall")(full_pool())
+    assert (plan.assign, plan.start, plan.stop) == ({"1": [2]}, [], [])
+
+
+def test_an_idle_machine_gives_up_the_place_that_a_task_waits_for_before_its_paid_cycle_ends():
+    snapshot = full_pool()
+    del snapshot.tasks[2]
+    plan = WorkflowPlanner("windfall")(snapshot)
+    assert (plan.start, plan.stop) == ([], ["1"])
+
+
+def test_an_idle_machine_stays_for_its_paid_cycle_if_its_place_is_not_waited_for():
+    snapshot = full_pool()
+    for task in (0, 1):
+        del snapshot.tasks[task]
+    del snapshot.after[1]
+    roomy = replace(snapshot, offers=(replace(WIDE, pool_limit=2), replace(NARROW, pool_limit=2)))
+    wide = replace(snapshot.machines[0], id="2", offer=replace(WIDE, pool_limit=2), waiting=(2,))
+    plan = WorkflowPlanner("windfall")(replace(roomy, machines=(*snapshot.machines, wide)))
+    assert plan.stop == [] and plan.replan_t <= 3000.0

@@ -46,6 +46,34 @@ def test_a_tight_deadline_takes_the_fast_machine(planner):
     assert (document["met"], document["cost_usd"]) == (True, 3.0)
 
 
+def two_kinds(limit):
+    """Each of two tasks is quick on a machine of its own type; the pool has so many places."""
+    terms = {"price_usd": 0.001, "cycle_s": 1.0, "lag_s": 10.0, "pool": "p", "pool_limit": limit}
+    return tuple(Offer(name=name, speed={name: 1.0, "default": 0.2}, **terms) for name in ("t0", "t1"))
+
+
+@pytest.mark.parametrize(("limit", "types"), [(1, 1), (2, 2)])
+def test_the_search_rents_no_more_machines_than_the_pool_has_places(limit, types):
+    document = made("windfall", workflow([1000, 1000]), two_kinds(limit), 90_000)
+    assert len({machine["offer"] for machine in document["machines"]}) == len(document["machines"]) == types
+
+
+@pytest.mark.parametrize("planner", NAMES)
+def test_machines_follow_each_other_in_the_only_place_of_a_pool_if_none_holds_all_tasks(planner):
+    terms = {"price_usd": 1.0, "lag_s": 60.0, "pool": "p", "pool_limit": 1}
+    offers = (Offer(name="wide", cores=2, memory_gb=1.0, **terms), Offer(name="large", memory_gb=8.0, **terms))
+    flow = workflow([600, 600], cores=[2, 1], memory=[0, 4 << 30])
+    document = made(planner, flow, offers, 90_000)
+    first, second = sorted(document["machines"], key=lambda machine: machine["start_s"])
+    assert {first["offer"], second["offer"]} == {"wide", "large"} and second["start_s"] >= first["end_s"]
+
+
+def test_the_checker_counts_the_machines_of_a_pool():
+    document = made("windfall", workflow([1000, 1000]), two_kinds(2), 90_000)
+    found = faults(document, workflow([1000, 1000]), two_kinds(1), 90_000)
+    assert found == ["2 machines of pool p at once, the limit is 1"]
+
+
 def test_the_boot_is_paid_for():
     document = made("windfall", workflow([3600]), (SLOW,), 9999)
     assert document["cost_usd"] == 2.0

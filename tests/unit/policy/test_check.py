@@ -28,6 +28,7 @@ def findings(text: str, policy: str = "JobRequirements", **extra: list[str]):
         ("Host. > 1", "column 7", "a name is missing after '.'", ""),
         ("regexp(Host.Name, / * myhost * /)", "column 19", "between slashes", 'regexp("pattern", Host.Name)'),
         ("Host.Memory >\n  0100", "line 2, column 3", "begins with a zero", ""),
+        ("Host.Memory >= 819. ", "column 16", "no digit behind its point", "5.0"),
         ("", "column 1", "a value is missing", ""),
         ("(" * 400 + "true" + ")" * 400, "column", "too many parentheses", ""),
         (" && ".join(["true"] * 600), "column 1", "more than 500", "member("),

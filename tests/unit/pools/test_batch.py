@@ -147,7 +147,7 @@ def test_what_is_not_alike_but_for_its_number_is_no_array(tmp_path, commands):
 
 def test_a_submission_without_an_answer_that_never_shows_up_has_ended(tmp_path, commands):
     clock = Clock()
-    pool = opened(tmp_path, clock, time_limit="0.2s")
+    pool = opened(tmp_path, clock, time_limit="1.5s")
     commands.says("sbatch", "sleep 5")
     pool.start(Order("p-1-1"))
     clock.t += batch.UNSURE_S + 1

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from windfall.core.state.hosts.pools import PoolRules
 from windfall.errors import BadInput
+from windfall.escaping import for_terminal
 from windfall.planning.offers import Offer
-from windfall.pools.config import read_pools
+from windfall.pools.config import COMMON, read_pool, read_pools
 from windfall.pools.emulated.config import STARTS_S, InterruptionLaw, cloud_of
+from windfall.pools.kinds import kind_named, kind_names
 
 ROOT = Path(__file__).parents[3]
 
@@ -159,3 +163,60 @@ def test_the_page_names_every_field_of_a_law_and_of_a_cloud():
         *Offer.__struct_fields__,
     ]
     assert [name for name in said if f"`{name}`" not in page and name not in ("pool", "pool_limit")] == []
+
+
+GARBAGE = (
+    None, True, -1, 0, 10**30, -(10**30), 0.5, math.nan, math.inf, -math.inf, "", " ", "x" * 5000, "x" * 40_000, "a\nb",
+    "\0", "\x1b[2J", "../..", "*", "[", "-1h", "nan", "1e400", "99999999999h", [], [""], ["*"], ["\0"], [1], [[]], {},
+    {"": ""}, {"a": math.nan}, {"a": -1}, {"a": {}}, {"\0": "a"}, [{}], [{"name": "x"}],
+)  # fmt: skip
+
+
+def pools_of_the_pages() -> dict[str, dict]:
+    """By kind, the last pool that a how-to shows."""
+    found = {"pbs": {"name": "p", "kind": "pbs"}, "lsf": {"name": "p", "kind": "lsf"}}
+    for name in ("pools", "ssh", "slurm", "ec2", "kubernetes", "command", "cloud", "site", "openstack"):
+        page = (ROOT / "docs" / "howto" / f"{name}.md").read_text()
+        for block in re.findall(r"^```toml\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
+            for entry in tomllib.loads(block).get("pool", []) if "[[pool]]" in block else ():
+                found[entry.get("kind", "local")] = entry
+    return found
+
+
+@pytest.mark.parametrize("kind", sorted(pools_of_the_pages()))
+def test_whatever_stands_in_a_field_is_accepted_or_refused_with_its_pool_and_a_hint(kind, tmp_path):
+    entry = pools_of_the_pages()[kind]
+    assert read_pool(entry, "pools.toml: pool 1", tmp_path).kind == kind
+    for name in (*COMMON, *kind_named(kind).settings.__struct_fields__):
+        for value in GARBAGE:
+            changed = {key: each for key, each in {**entry, name: value}.items() if each is not None}
+            try:
+                read = read_pool(changed, "pools.toml: pool 1", tmp_path)
+            except BadInput as error:
+                assert error.message.startswith("pools.toml: pool 1") and for_terminal(error.message) == error.message
+                assert error.hint, error.message
+            else:
+                assert read.limit is None or 1 <= read.limit <= 100_000
+                for seconds in (read.idle_exit_s, read.unreachable_exit_s, read.token_life_s):
+                    assert 1 <= seconds <= 10 * 365 * 86400
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value", "message", "hint"),
+    [
+        ("ssh", "hosts", [""], "'' is not a host", "as one types it after `ssh`"),
+        ("ec2", "time_limit", "99999999999h", "time_limit = 99999999999h", "at most 10 years"),
+        ("ssh", "server", "head:7272", "server = 'head:7272'", 'as in server = "http://head.example.org:7272"'),
+        ("slurm", "partition", "\x1b[2Jshort", "partition: a text with a control character", "write it as plain text"),
+        ("local", "name", "a/b", "not a name", "letters, digits, '.', '_' and '-', at most 60"),
+        ("local", "limit", 0, "limit = 0", "it is a number from 1 to 100000"),
+    ],
+)
+def test_values_that_no_pool_could_use_are_refused_in_words(kind, field, value, message, hint, tmp_path):
+    with pytest.raises(BadInput) as raised:
+        read_pool({**pools_of_the_pages()[kind], field: value}, "pools.toml: pool 1", tmp_path)
+    assert raised.value.message.endswith(message) and raised.value.hint == hint
+
+
+def test_every_kind_is_shown_by_a_page():
+    assert [name for name in kind_names() if name not in pools_of_the_pages()] == ["boinc"]

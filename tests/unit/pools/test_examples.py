@@ -13,6 +13,7 @@ import pytest
 
 from windfall.pools.command import CommandSettings
 from windfall.pools.config import read_pools
+from windfall.pools.kinds import kind_names
 from windfall.pools.ssh.pool import SshSettings
 
 ROOT = Path(__file__).parents[3]
@@ -61,3 +62,9 @@ def test_the_example_of_htcondor_speaks_with_its_commands_as_they_answer(tmp_pat
     assert '+WindfallHost = "c-1-1"' in (tmp_path / "submitted").read_text()
     assert call("list") == [{"id": "17.0", "state": "pending", "host": "c-1-1", "owner": "me", "about": "no room"}]
     assert call("stop") == {} and (tmp_path / "removed").read_text().split() == ["17.0"]
+
+
+def test_the_page_on_machines_that_vanish_has_a_row_for_every_kind():
+    page = (ROOT / "docs" / "explanation" / "pools.md").read_text()
+    firsts = " ".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))
+    assert [name for name in kind_names() if f"`{name}`" not in firsts] == []

@@ -28,6 +28,7 @@ from windfall.pools.contract import (
 )
 from windfall.pools.kinds import Place, PoolConfig
 from windfall.pools.openstack.api import Refusal, kind_of
+from windfall.pools.openstack.doctor import examine
 from windfall.pools.openstack.pool import OpenStackPool
 from windfall.pools.openstack.settings import OpenStackSettings, check_settings
 from windfall.pools.openstack.sight import ending_of, failure_of, sighted, time_of
@@ -91,6 +92,42 @@ def _pool(tmp_path, compute, limit=5, owner="me", **other):
 def _order(pool, number, market="spot", flavor="spare"):
     offer = next(each for each in pool.offers if each.name == f"{flavor}/{market}")
     return Order(f"p-{number}", 2, number, offer)
+
+
+def examined(tmp_path, answers, **other):
+    """What the doctor finds: (what, error, hint). `answers`: what the API says, by the beginning of the path."""
+
+    class Answering(FakeCompute):
+        def call(self, method, path, body=None):
+            return next((answer for begin, answer in answers.items() if path.startswith(begin)), {})
+
+    place = Place("http://127.0.0.1:9", tmp_path / "token", tmp_path)
+    config = PoolConfig("p", "openstack", 5, settings=_settings(**other))
+    return [(check.what, check.error, check.hint) for check in examine(config, place, Answering())]
+
+
+def test_the_doctor_says_that_the_credentials_are_not_let_in(tmp_path):
+    found = examined(tmp_path, {"/servers": PoolError("401: The request you have made requires authentication.")})
+    assert found == [
+        (
+            "servers can be listed",
+            "401: The request you have made requires authentication.",
+            "openstack server list must work for this user",
+        )
+    ]
+
+
+def test_the_doctor_says_which_flavor_is_missing_and_that_no_machine_reaches_the_server(tmp_path):
+    listed, flavors, reach = examined(tmp_path, {}, prices={"huge": 1.0}, server="")
+    assert not listed[1] and "huge" in flavors[1] and "openstack flavor list" in flavors[2]
+    assert reach[1] == "the server listens on this host only" and "--listen" in reach[2]
+
+
+def test_the_doctor_says_that_the_quota_is_full_and_that_the_address_does_not_answer(tmp_path):
+    full = {"limits": {"absolute": {"maxTotalInstances": 4, "totalInstancesUsed": 4}}}
+    *_, quota, reach = examined(tmp_path, {"/limits": full}, server="http://127.0.0.1:9")
+    assert quota == ("the quota has room", "4 of 4 servers exist", "delete some, or ask for more")
+    assert reach[1].startswith("not even from here") and "firewall" in reach[2]
 
 
 @pytest.mark.parametrize(
@@ -199,6 +236,26 @@ def test_one_that_is_off_ends_with_its_last_words_and_is_deleted(tmp_path):
     assert (row.phase, row.cause) == (ENDED, FAILED) and "ended with code 3" in row.about
     assert compute.deleted == [id]
     assert [each.id for each in pool.list()] == [id]
+
+
+def test_one_that_we_stopped_has_ended_while_nova_deletes_it_and_is_deleted_until_it_is_gone(tmp_path):
+    compute = FakeCompute()
+    pool = _pool(tmp_path, compute, limit=1)
+    id = pool.start(_order(pool, 1))
+    kept = dict(compute.servers[id])
+    pool.stop(id)
+    compute.servers[id] = {**kept, "OS-EXT-STS:task_state": "deleting"}
+    assert [(row.phase, row.cause) for row in pool.list()] == [(ENDED, RELEASED)]
+    assert compute.deleted == [id, id], "a deletion that Nova has lost is asked for again"
+    assert isinstance(pool.start(_order(pool, 2)), str), "its place is free"
+
+
+def test_one_that_others_delete_runs_until_it_is_gone(tmp_path):
+    compute = FakeCompute()
+    pool = _pool(tmp_path, compute)
+    id = pool.start(_order(pool, 1))
+    compute.servers[id]["OS-EXT-STS:task_state"] = "deleting"
+    assert [row.phase for row in pool.list()] == [RUNNING] and compute.deleted == []
 
 
 def test_of_two_servers_with_one_name_the_older_stays(tmp_path):

@@ -9,13 +9,13 @@ import time
 import pytest
 
 from windfall.client import Client
-from windfall.client.local import LocalServer, jobs_at_rest
+from windfall.client.local.server import LocalServer, jobs_at_rest
 from windfall.errors import WindfallError
 from windfall.server import embedded
 from windfall.server.queries.at_rest import at_rest
 from windfall.store.location import StateLocation
-from windfall.store.looking import LookingStore
-from windfall.store.sqlite import SqliteStore
+from windfall.store.sqlite.looking import LookingStore
+from windfall.store.sqlite.store import SqliteStore
 
 CLOCK = ("elapsed_s", "down_s", "version")
 """What goes on with the clock, and what only a server that runs counts."""

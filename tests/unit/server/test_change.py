@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from windfall.client import Client
-from windfall.client.local import LocalServer
+from windfall.client.local.server import LocalServer
 from windfall.core.events import JobChanged
 from windfall.core.records import decode_record
 from windfall.errors import WindfallError

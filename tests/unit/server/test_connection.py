@@ -93,6 +93,30 @@ def test_endless_headers_are_refused_before_they_fill_the_memory(piece):
     assert said == b"" or said.startswith(b"HTTP/1.1 400")
 
 
+@pytest.mark.parametrize("piece", [b"a: b\r\n" * 2000, b"y" * 10_000], ids=["many", "one"])
+@pytest.mark.parametrize("chunk", [b"0\r\n", b"2;"], ids=["trailers", "extension"])
+def test_endless_trailers_and_extensions_are_refused_before_they_fill_the_memory(chunk, piece):
+    first = b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+    said = asyncio.run(until_closed(first, chunk + b"x: ", *[piece] * 30))
+    assert said == b"" or b"HTTP/1.1 4" in said
+
+
+def test_a_body_in_chunks_of_one_byte_with_a_trailer_is_read():
+    async def talk() -> bytes:
+        async with served() as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"POST /echo HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n")
+            for _ in range(200):
+                writer.write(b"1\r\nx\r\n" * 100)
+                await writer.drain()
+            writer.write(b"0\r\nx-sum: 7\r\n\r\n")
+            said = await asyncio.wait_for(reader.read(), 60)
+            writer.close()
+            return said
+
+    assert asyncio.run(talk()).startswith(b"HTTP/1.1 200")
+
+
 def test_an_answer_that_nobody_reads_ends(hasty, monkeypatch):
     ended = asyncio.Event()
     monkeypatch.setattr(connection.Connection, "connection_lost", lambda *_: ended.set())

@@ -174,7 +174,7 @@ def test_a_policy_is_tried_against_the_hosts_that_are_there(server):
 
 def test_bills_and_decisions_of_a_server_that_rents_nothing_are_empty(server):
     assert server.get("/v1/bills")[1]["total_usd"] == 0
-    assert server.get("/v1/decisions")[1] == {"decisions": [], "jobs": {}}
+    assert server.get("/v1/decisions")[1] == {"decisions": [], "next": None, "jobs": {}}
     assert server.get("/v1/machines/pictures")[1]["pictures"] == []
     status, told = server.post("/v1/what-if", {"tasks": 10, "estimate_s": 60, "deadlines_s": [3600]})
     assert status == 400 and "rented" in told["error"]["message"]

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from windfall.cli import cli
 from windfall.client import Client
-from windfall.client.local import LocalServer
+from windfall.client.local.server import LocalServer
 from windfall.errors import WindfallError
 from windfall.server.queries.at_rest import at_rest
 from windfall.store.location import StateLocation
@@ -81,6 +81,15 @@ def test_what_is_no_series_of_a_spot_offer_is_refused_and_changes_nothing(direct
             client.import_series(SERIES)
         assert again.value.code == "imported-already"
         assert [row["launches"] for row in client.market()] == [row["launches"] for row in before]
+
+
+def test_prices_of_an_offer_are_shown_after_its_pool_is_gone(directory):
+    hour = {"changes": 1, "held_s": 7200.0, "sum_usd": 0.08 * 7200, "squares_usd": 0.0064 * 7200}
+    with asking(directory) as client:
+        client.import_series(SERIES | {"prices": hour | {"low_usd": 0.04, "high_usd": 0.12}})
+        client.remove_pool("cloud", now=True)
+    one = CliRunner().invoke(cli, ["market", "show", "cloud/spot", "--state", str(directory)])
+    assert one.exit_code == 0 and "prices: $0.02 per cycle on average" in one.output, one.output
 
 
 def test_the_command_shows_a_state_without_a_server_and_imports_into_it(directory, tmp_path, monkeypatch):

@@ -74,6 +74,31 @@ def test_the_dashboard_asks_only_for_figures_that_exist(server):
     assert asked and {re.sub(r"_bucket$", "", name) for name in asked} <= there
 
 
+def test_grafana_knows_every_member_of_the_dashboard():
+    pytest.importorskip("grafana_foundation_sdk", reason="Grafana's own library of dashboards, from the extra 'dev'")
+    from grafana_foundation_sdk.cog.encoder import JSONEncoder
+    from grafana_foundation_sdk.cog.plugins import register_default_plugins
+    from grafana_foundation_sdk.models.dashboard import Dashboard
+
+    register_default_plugins()
+    ours = json.loads(DASHBOARD.read_text())
+    read = json.loads(json.dumps(Dashboard.from_json(ours), cls=JSONEncoder))
+    assert list(lost(ours, read)) == []
+    assert list(lost(ours | {"pannels": []}, read)) == ["/pannels"]
+
+
+def lost(ours, read, place=""):
+    """Where the first says something that the second does not."""
+    if isinstance(ours, dict) and isinstance(read, dict):
+        for key, value in ours.items():
+            yield from lost(value, read.get(key), f"{place}/{key}")
+    elif isinstance(ours, list) and isinstance(read, list) and len(ours) == len(read):
+        for number, pair in enumerate(zip(ours, read, strict=True)):
+            yield from lost(*pair, f"{place}/{number}")
+    elif ours != read:
+        yield place
+
+
 def test_it_is_ready_once_it_has_begun_and_until_it_stops(server):
     assert server.get("/readyz")[0] == 503
     server.service.serving = True

@@ -7,8 +7,9 @@ import os
 
 import pytest
 
+from windfall import wire
+from windfall.core.sites.checks import check_amounts
 from windfall.errors import BadInput, WindfallError
-from windfall.pools.site import check_amounts
 from windfall.server.http.workers.exchange import WrongVersion
 from windfall.server.sites.exchange import TurnedAway, read, reported
 from windfall.wire import VERSION, frames
@@ -83,3 +84,11 @@ def test_instances_share_the_cores_evenly_and_one_that_wants_them_all_is_not_hel
     assert cores.take(4) == [] == cores.take(9)
     cores.give_back(taken[1])
     assert cores.take(2) == [1, 2]
+
+
+def test_the_protocol_before_is_served_and_no_other(monkeypatch):
+    monkeypatch.setattr(wire, "VERSION", 3)
+    assert read(frame(v=3))[0].v == 3 and read(frame(v=2))[0].v == 2
+    for other in (0, 1, 4):
+        with pytest.raises(WrongVersion, match=f"speaks version {other} "):
+            read(frame(v=other))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from tests.support.server.asgi import InProcess
 from tests.unit.server.test_bounds import result
 from windfall.client.results import TaskFailed, tasks_of
 from windfall.client.transport import Frame
-from windfall.wire import HOST_SECRET
+from windfall.wire import HOST_SECRET, VERSION, frames
 
 
 @pytest.fixture
@@ -70,6 +71,37 @@ def test_no_worker_speaks_for_a_host_that_showed_another_secret(server):
     server.n["victim"] = 1
     assert ask(server, "victim", "mine", results=[result()])[0] == 200
     assert server.get("/v1/jobs/1")[1]["tasks"]["done"] == 1
+
+
+def agent(server: InProcess, secret: str, attachments: bytes = b"", **changes) -> tuple[int, bytes]:
+    """An exchange of the agent of a site's host that shows a secret."""
+    header = {"v": VERSION, "site": "", "host": "h", "boot": "b", "n": 1, "capacity": {"vcpu": 2}, "tags": []}
+    body = frames.join(json.dumps(header | changes).encode(), [attachments])
+    shown = {"authorization": f"Bearer {server.token}"} | ({HOST_SECRET.lower(): secret} if secret else {})
+    status, _, answer = server.run(server.full("POST", "/v1/site/exchange", body, shown))
+    return status, answer
+
+
+def test_no_agent_speaks_for_a_host_that_showed_another_secret(server):
+    assert server.post("/v1/sites", {"name": "lab", "instance": {"vcpu": 1}})[0] == 201
+    assert agent(server, "mine")[0] == 200
+    server.post("/v1/site/requests", {"resources": {"vcpu": 1}, "command": ["true"]})
+    assert agent(server, "mine", n=2, capacity=None)[0] == 200
+    ended = [[1, "done", 0, 0, 1, 0, 6, 0, ""]]
+    for secret in ("theirs", ""):
+        for forged in (
+            {"n": 3, "capacity": None, "ended": ended}, {"boot": "new", "ended": ended}, {"n": 3, "leaving": "bye"}
+        ):  # fmt: skip
+            status, answer = agent(server, secret, b"forged" if "ended" in forged else b"", **forged)
+            assert status == 503 and b"host-in-use" in answer
+    assert b"forged" not in server.call("GET", "/v1/site/requests/lab-1/output")[1]
+    assert agent(server, "mine", b"true..", n=3, capacity=None, ended=ended)[0] == 200
+    assert server.call("GET", "/v1/site/requests/lab-1/output")[1].endswith(b"true..")
+    # Its own host may start again; after a goodbye the name is free.
+    assert agent(server, "mine", boot="again")[0] == 200
+    assert agent(server, "mine", boot="again", n=2, capacity=None, leaving="bye")[0] == 200
+    assert agent(server, "theirs", boot="other")[0] == 200
+    assert agent(server, "mine", boot="late")[0] == 503
 
 
 def test_a_host_may_start_again_with_its_secret_and_with_another_once_it_has_left(server):

@@ -12,7 +12,7 @@ from windfall.planning.offers import Offer
 from windfall.sim.clouds.market import Supply
 from windfall.sim.inputs.laws import fixed
 from windfall.sim.inputs.traces import Series
-from windfall.sim.studies.bounds import bound_usd
+from windfall.sim.studies.bounds import bound_usd, can_be_in_time
 from windfall.sim.studies.one_bag import run_bag, scenario_of
 
 SURE = Offer(name="sure", price_usd=1.0, cores=2, cycle_s=600.0, limit=3)
@@ -56,3 +56,11 @@ def test_no_run_that_is_in_time_costs_less(seed):
     made = run_bag(TASKS, [spot, sure], 1200.0, "windfall", seed)
     least = bound_usd(scenario_of(TASKS, [spot, sure], 1200.0, "windfall"), seed)
     assert made.met and made.cost_usd >= least - 1e-9
+
+
+def test_no_planner_is_in_time_where_one_task_alone_takes_longer_than_the_deadline():
+    def kept(longest_s: float, offer: Offer = SURE) -> bool | None:
+        tasks = [*TASKS, Task(len(TASKS), longest_s)]
+        return can_be_in_time(scenario_of(tasks, [Supply(offer=offer)], 1200.0, "windfall"), 1)
+
+    assert (kept(1199.0), kept(1201.0), kept(1201.0, replace(SURE, speed=2.0))) == (True, False, True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windfall.sim.studies.forecast import Forecast, Run
-from windfall.sim.studies.fronts import Variant, front, nearest_promised
+from windfall.sim.studies.fronts import Variant, front, nearest_promised, too_few_runs
 
 
 def run(seed, cost_usd, end_s, deadline_s):
@@ -40,12 +40,24 @@ def test_a_lower_confidence_never_costs_more():
     assert [(row.planned_for, row.made.cost_usd.mean) for row in rows] == [(high, 4.0), (high, 4.0)]
 
 
-def test_rows_rest_on_the_seeds_that_all_have_in_common_and_impossible_ones_on_none():
-    early, late, latest = Variant(10.0, 0.9), Variant(200.0, 0.9), Variant(300.0, 0.9)
-    rows = front({
-        early: None, late: made_of((5.0, 90.0), (5.0, 95.0), (50.0, 95.0)), latest: made_of((4.0, 90.0), (5.0, 95.0)),
-    })  # fmt: skip
-    assert rows[0].made is None and [len(row.made.runs) for row in rows[1:]] == [2, 2]
+def test_a_row_rests_on_all_its_runs_and_an_impossible_one_on_none():
+    early, own, late = Variant(10.0, 0.9), Variant(200.0, 0.9), Variant(300.0, 0.9)
+    found = {
+        early: None, own: made_of((5.0, 90.0), (5.0, 95.0), (50.0, 95.0)), late: made_of((4.0, 90.0), (5.0, 95.0)),
+    }  # fmt: skip
+    rows = front(found)
+    assert rows[0].made is None and [len(row.made.runs) for row in rows[1:]] == [3, 2]
+    assert rows[1].made.cost_usd == found[own].cost_usd, "as the lines above the table"
+    assert too_few_runs(found) == []
+
+
+def test_rows_of_many_and_few_runs_that_contradict_each_other_rest_on_the_seeds_in_common():
+    own, late = Variant(200.0, 0.9), Variant(300.0, 0.9)
+    found = {own: made_of((5.0, 90.0), (5.0, 95.0), (1.0, 95.0)), late: made_of((4.0, 90.0), (5.0, 95.0))}
+    assert too_few_runs(found) == [late], "4.50 of two runs is more than 3.67 of three"
+    assert [row.made.cost_usd.mean for row in front(found)] == [5.0, 4.5]
+    found[late] = made_of((4.0, 90.0), (5.0, 95.0), (1.0, 99.0))
+    assert too_few_runs(found) == [] and [len(row.made.runs) for row in front(found)] == [3, 3]
 
 
 def test_the_nearest_deadline_that_is_kept_often_enough_is_simulated_before_it_is_named():

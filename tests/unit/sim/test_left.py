@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from windfall.errors import BadInput
-from windfall.sim.studies.forecast import bundled, earliest_s
+from windfall.planning.offers import PriceLaw
+from windfall.sim.studies.forecast import bundled, earliest_s, forecast
 from windfall.sim.studies.left import from_the_start, offers_in, question_left
 from windfall.sim.studies.what_if import Asked, answer
 
@@ -49,6 +50,15 @@ def test_what_has_ended_is_left_out_and_comes_back_with_the_whole():
     assert question_left(again, offers_in(again)).tasks == 3 and again["deadline_in_s"] == 7200.0
 
 
+def test_prices_that_move_are_simulated_as_they_move():
+    moves = {"changes_per_h": 6.0, "step": 0.2, "spread": 0.3}
+    spot = OFFER | {"market": "spot", "interruptions_per_h": 0.0, "resumes_per_h": 0.0, "price_moves": moves}
+    left = workflow() | {"offers": [OFFER, spot]}
+    assert [supply.offer.price_moves for supply in offers_in(left)] == [None, PriceLaw(**moves)]
+    told = answer(Asked(question_left(left, offers_in(left)), [7200.0], runs=1))
+    assert told["deadlines"][0]["met"] == 1
+
+
 def test_run_times_that_nobody_knows_are_asked_for():
     left = workflow(estimate_s=None)
     with pytest.raises(BadInput, match="nothing is known of the run times"):
@@ -56,3 +66,50 @@ def test_run_times_that_nobody_knows_are_asked_for():
     assert question_left(left, offers_in(left), guess_s=30.0).estimates_s == (30.0,) * 3
     with pytest.raises(BadInput, match="too many tasks"):
         question_left(left | {"graph": None}, offers_in(left))
+
+
+def test_free_hosts_do_what_they_can_and_machines_are_rented_for_the_rest():
+    each = {"tasks": 24, "of": 24, "estimate_s": 600.0, "run_times_s": [], "memory_bytes": 0, "cpus": 1.0,
+            "resources": {}}  # fmt: skip
+    left = workflow() | {"workflow": False, "classes": [each], "graph": None}
+
+    def cost_usd(free_slots: list[int]) -> float:
+        question = question_left(left | {"free_slots": free_slots}, offers_in(left), spread=0.1)
+        [made] = forecast(question, [7200.0], [1, 2], None)
+        assert made.met == 2
+        return made.cost_usd.mean
+
+    alone_usd, helped_usd, free_usd = cost_usd([]), cost_usd([1, 1]), cost_usd([4] * 6)
+    assert free_usd == 0.0 < helped_usd < alone_usd
+
+
+def bag(tasks: int, of_server: dict[str, float]):
+    each = {"tasks": tasks, "of": tasks, "estimate_s": 600.0, "run_times_s": [], "memory_bytes": 0, "cpus": 1.0,
+            "resources": {}, "of_server": of_server}  # fmt: skip
+    return workflow() | {"workflow": False, "classes": [each], "graph": None, "of_server": {"licence": 2.0}}
+
+
+def test_no_more_machines_than_licences_let_work_are_simulated():
+    def most_machines(of_server: dict[str, float]) -> int:
+        left = bag(8, of_server)
+        question = question_left(left, offers_in(left), spread=0.1)
+        [made] = forecast(question, [4200.0], [1], None)
+        assert made.met == 1
+        return made.most_at_once()
+
+    assert most_machines({"licence": 1.0}) == 2 < most_machines({})
+
+
+def test_licences_put_the_earliest_deadline_off():
+    free, licensed, all_of_them = (
+        question_left(left, offers_in(left))
+        for left in (bag(8, {}), bag(8, {"licence": 1.0}), bag(8, {"licence": 2.0}))
+    )
+    assert (free.of_server, licensed.of_server) == ({}, {"licence": 2.0})
+    assert earliest_s(free) < earliest_s(licensed) == 60 + 8 * 600 / 2 < earliest_s(all_of_them) == 60 + 8 * 600
+
+
+def test_licences_that_only_some_tasks_need_are_not_counted():
+    left = bag(8, {"licence": 1.0})
+    left["classes"].append(left["classes"][0] | {"of_server": {}})
+    assert question_left(left, offers_in(left)).of_server == {}

@@ -6,9 +6,11 @@ import msgspec
 import pytest
 
 from windfall.sim.studies.random_worlds import (
+    BAG,
     GROUPS,
     NOT_TOLD,
     TOLD,
+    WORKFLOW,
     WRONG,
     WorldResult,
     by_group,
@@ -29,6 +31,8 @@ def test_a_number_gives_one_world_and_many_numbers_give_all_kinds():
     assert {world.truth.supplies[0].offer.when_taken for world in worlds} == {"terminate", "stop", "hibernate"}
     assert {world.truth.spread for world in worlds} == {0.0, 0.3, 0.5, 1.0}
     assert any(world.told.budget_usd for world in worlds) and not all(world.told.budget_usd for world in worlds)
+    assert {world.kind for world in worlds} == {BAG, WORKFLOW}
+    assert any(world.told.free_slots for world in worlds)
 
 
 def test_only_worlds_that_are_marked_differ_from_what_was_told():
@@ -41,6 +45,21 @@ def test_only_worlds_that_are_marked_differ_from_what_was_told():
             assert told is None
         else:
             assert true / told == pytest.approx(3.0) or true / told == pytest.approx(1 / 3)
+        leaves = world.group == WRONG and bool(world.told.free_slots)
+        assert (world.told.free_stay_s, world.truth.free_stay_s is not None) == (None, leaves)
+
+
+def test_tasks_of_a_workflow_wait_for_two_of_the_layer_before():
+    world = next(world for world in map(world_of, range(60)) if world.kind == WORKFLOW)
+    tasks, edges = world.told.tasks, world.told.edges
+    parents = [[parent for parent, child in edges if child == task] for task in range(tasks)]
+    roots = sum(not each for each in parents)
+    assert 0 < roots < tasks and tasks % roots == 0
+    assert all(
+        len(each) == 2 and {parent // roots for parent in each} == {task // roots - 1}
+        for task, each in enumerate(parents)
+        if each
+    )
 
 
 def result(met, named=0.9, group=WRONG):

@@ -116,7 +116,7 @@ def test_what_is_shown_names_the_same_database(url, shown):
 
 def test_a_missing_psycopg_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    monkeypatch.delitem(sys.modules, "windfall.store.postgres", raising=False)
+    monkeypatch.delitem(sys.modules, "windfall.store.postgres.store", raising=False)
     for take in (locate, open_store):
         with pytest.raises(BadInput, match="needs psycopg") as error:
             take("postgresql://u:secret@h/db")

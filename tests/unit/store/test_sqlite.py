@@ -16,7 +16,7 @@ import pytest
 
 from windfall.errors import BadInput
 from windfall.store.contract import Batch, OutputRow, Record, StoreCorrupt, StoreError, StoreFull
-from windfall.store.sqlite import SqliteStore
+from windfall.store.sqlite.store import SqliteStore
 
 OUTPUTS = 5
 
@@ -53,7 +53,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from tests.unit.store.test_sqlite import batch
-from windfall.store.sqlite import SqliteStore
+from windfall.store.sqlite.store import SqliteStore
 store = SqliteStore(Path(sys.argv[1]))
 seq = store.last_seq()
 while True:

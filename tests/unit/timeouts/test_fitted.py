@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from windfall.lab.timeouts.command import NO_FITTED_LAW
+from windfall.lab.timeouts.known_law import error_of, informed_losses
 from windfall.lab.timeouts.learning import learned_wait
 from windfall.timeouts.best import best_timeout
 from windfall.timeouts.laws.closed import LogNormal, Weibull
@@ -83,3 +84,12 @@ def test_after_fifty_attempts_the_timeout_of_a_pool_with_another_law_is_good(poo
     best = best_timeout(pool.process).expected_s
     waits = np.array([learned_wait(pool, 50, seed) for seed in range(6)])
     assert float((pool.process.expected(waits) / best).mean()) < 1.10
+
+
+def test_a_learner_that_knows_the_law_shows_what_fifty_attempts_can_say():
+    losses = informed_losses(NO_FITTED_LAW["Birnbaum-Saunders, 6 % lost"], 50, seeds=300)
+    assert losses.mean() - 1.96 * error_of(losses) > 0.02, "within 2 % is out of reach of every learner here"
+    more = informed_losses(NO_FITTED_LAW["Birnbaum-Saunders, 6 % lost"], 500, seeds=30)
+    assert more.mean() < 0.01
+    easy = informed_losses(NO_FITTED_LAW["half-Cauchy, 2 % lost, 20 s a submission"], 50, seeds=30)
+    assert easy.mean() < 0.01

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.server.asgi import InProcess
 from tests.unit.server.test_bounds import result
-from windfall.client.local import state_location
+from windfall.client.local.server import state_location
 from windfall.errors import BadInput
 from windfall.sim.studies.replay import fit
 from windfall.store import archives, open_store

@@ -12,12 +12,16 @@ import pytest
 from tests.support.engine.kept_states import BLOB, BLOB_NAME, keep
 from tests.support.engine.rich_logs import rented
 from tests.support.server import postgres
+from tests.support.stores.s3 import s3
+from windfall.core.engine import Engine
 from windfall.core.state.snapshot import save
-from windfall.drivers.realtime import HEARTBEAT
+from windfall.core.state.state import State
+from windfall.drivers.log_rows import HEARTBEAT, log_row
 from windfall.errors import BadInput
 from windfall.store import open_store
 from windfall.store.contract import Batch, StoreCorrupt, StoreInUse
 from windfall.store.location import StateLocation, locate
+from windfall.store.sqlite.view import SqliteView
 from windfall.store.view import open_view
 from windfall.upkeep.checking import check
 from windfall.upkeep.copying import copy, move
@@ -97,7 +101,7 @@ def test_a_log_without_old_heartbeats_is_replayed_from_one_snapshot_to_the_next(
     found = look(StateLocation(tmp_path / "state"))
     assert found.problems == []
     assert found.records < len(records), "nothing was dropped: the test shows nothing"
-    assert len(found.compared) == 1 and "heartbeats" in found.notes[0]
+    assert len(found.compared) == 1 and "old records" in found.notes[0]
 
 
 def test_a_copy_to_a_database_and_back_is_the_same_state(state, database, tmp_path, records):
@@ -108,6 +112,30 @@ def test_a_copy_to_a_database_and_back_is_the_same_state(state, database, tmp_pa
     assert everything(back) == everything(state) == everything(database)
     with open_store(back).open_blob(BLOB_NAME) as content:
         assert content.read() == BLOB
+
+
+def test_files_go_to_an_object_store_and_come_back_with_a_copy(state, database, tmp_path):
+    with s3("kept") as bucket:
+        assert copy(state, database, "s3://kept/jobs").findings.problems == []
+        assert everything(database) == everything(state)
+        body = bucket.get_object(Bucket="kept", Key=f"jobs/{BLOB_NAME[:2]}/{BLOB_NAME}")["Body"].read()
+        assert body == BLOB and look(database, files=True).problems == []
+        back = StateLocation(tmp_path / "back")
+        assert copy(database, back).findings.problems == []
+        with pytest.raises(BadInput, match="is not empty"):
+            copy(state, StateLocation(tmp_path / "other"), "s3://kept/jobs")
+        assert not (tmp_path / "other").exists()
+    # The copy needs no object store.
+    assert everything(back) == everything(state) and look(back, files=True).problems == []
+
+
+def test_a_copy_that_fails_leaves_no_object(state, tmp_path):
+    (path,) = (state.directory / "blobs").glob("??/*")
+    path.write_bytes(b"damaged")
+    with s3("fresh") as bucket:
+        with pytest.raises(BadInput, match="another hash"):
+            copy(state, StateLocation(tmp_path / "other"), "s3://fresh/jobs")
+        assert "Contents" not in bucket.list_objects_v2(Bucket="fresh")
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
@@ -134,10 +162,6 @@ def test_a_backup_while_a_server_appends_and_prunes_is_whole(tmp_path, records):
     ready, problems = threading.Event(), []
 
     def write():
-        from windfall.core.engine import Engine
-        from windfall.core.state.state import State
-        from windfall.drivers.realtime import log_row
-
         store, engine, written = open_store(place), Engine(), State()
         ready.set()
         try:
@@ -166,6 +190,38 @@ def test_a_backup_while_a_server_appends_and_prunes_is_whole(tmp_path, records):
     thread.join()
     assert problems == []
     assert reached[-1] >= reached[0]
+
+
+def test_a_backup_begins_anew_if_two_snapshots_and_a_pruning_come_between_its_steps(tmp_path, records, monkeypatch):
+    """The record behind the snapshot that was read may be there, and one further on be gone."""
+    place = StateLocation(tmp_path / "state")
+    store, engine, written = open_store(place), Engine(), State()
+    steps = iter(range(0, len(records), 40))
+
+    def go_on() -> None:
+        for first in (next(steps), next(steps)):
+            for record in records[first : first + 40]:
+                engine.apply(written, record)
+            store.append(Batch([log_row(record) for record in records[first : first + 40]]))
+            store.save_snapshot(written.seq, save(written))
+            store.prune(written.seq, (HEARTBEAT,))
+
+    go_on()
+    begin, begun = SqliteView._begin, []
+
+    def late(view):
+        if len(begun) < 3:
+            go_on()
+        begun.append(1)
+        begin(view)
+
+    monkeypatch.setattr(SqliteView, "_begin", late)
+    view = open_view(place)
+    found = check(view)
+    view.close()
+    store.close()
+    assert len(begun) == 4 and found.last_seq == written.seq
+    assert [line for line in found.problems if not line.startswith("job ")] == []
 
 
 def test_nothing_is_copied_onto_a_state_or_from_nothing(state, database, tmp_path):
@@ -296,3 +352,33 @@ def test_pages_that_cannot_be_read_cost_their_rows_only(state, tmp_path, records
         assert [line for line in found.problems if not line.startswith("job ")] == [], page
         outcomes.add("repaired")
     assert "repaired" in outcomes
+
+
+def test_a_backup_leaves_out_a_snapshot_that_the_log_no_longer_reaches(tmp_path, records, monkeypatch):
+    place = StateLocation(tmp_path / "state")
+    store, engine, written = open_store(place), Engine(), State()
+    pieces = iter(range(0, len(records), 40))
+
+    def write_more() -> None:
+        first = next(pieces)
+        for record in records[first : first + 40]:
+            engine.apply(written, record)
+        store.append(Batch([log_row(record) for record in records[first : first + 40]]))
+        store.save_snapshot(written.seq, save(written))
+        store.prune(written.seq, (HEARTBEAT,))
+
+    for _ in range(3):
+        write_more()
+    begin, calls = SqliteView._begin, []
+
+    def begin_late(view):
+        # Between the snapshots and the database one more snapshot is taken, once.
+        if not calls:
+            write_more()
+        calls.append(view)
+        begin(view)
+
+    monkeypatch.setattr(SqliteView, "_begin", begin_late)
+    found = copy(place, StateLocation(tmp_path / "backup")).findings
+    store.close()
+    assert [line for line in found.problems if not line.startswith("job ")] == []

@@ -16,6 +16,11 @@ def container(engine: str | None, folder: Path, image: str = "python:3.12", memo
     return Container(settings_of(engine, image, str(folder), memory, list(gpus)))
 
 
+@pytest.fixture(autouse=True)
+def all_cores(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(os.cpu_count() or 1)))
+
+
 def words(engine: str, folder: Path, *gpus: str, memory: int | None = None) -> str:
     made = container(engine, folder, "python:3.12", memory, *gpus)
     return " ".join(made.argv("windfall-1-2", ["./run", "a b"], "/d", ["X"], ["/c"]))
@@ -42,12 +47,32 @@ def test_apptainer_hands_over_what_has_its_prefix(tmp_path):
     assert env == {b"X": b"y", b"HOME": b"/root", b"APPTAINERENV_X": b"y"}
 
 
+def test_docker_whose_daemon_starts_tasks_is_told_the_cores_of_a_pinned_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {6, 2})
+    assert " --cpuset-cpus 2,6 " in words("docker", tmp_path)
+    assert "cpuset" not in words("podman", tmp_path) + words("apptainer", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    assert "cpuset" not in words("docker", tmp_path)
+
+
 def test_gpus_are_named_as_each_engine_wants_them(tmp_path):
     assert "--device nvidia.com/gpu=0 --device nvidia.com/gpu=GPU-a" in words("podman", tmp_path, "0", "GPU-a")
     assert '--gpus "device=0,GPU-a"' in words("docker", tmp_path, "0", "GPU-a")
     assert " --nv " in words("apptainer", tmp_path, "0")
     devices = Devices({}, [Gpu(NVIDIA, "GPU-a"), Gpu(AMD, "0")])
     assert devices.nvidia_ids([("gpus", 0, 1000), ("gpus", 1, 1000), ("licence", -1, 1000)]) == ["GPU-a"]
+    assert devices.has_amd([("gpus", 1, 1000)]) and not devices.has_amd([("gpus", 0, 1000)])
+
+
+def test_amd_cards_are_handed_over_as_devices_and_the_variables_say_which(tmp_path):
+    def line(engine: str) -> str:
+        made = Container(settings_of(engine, "python:3.12", str(tmp_path), None, [], amd=True))
+        return " ".join(made.argv("n", ["ls"], "/d", ["ROCR_VISIBLE_DEVICES"], []))
+
+    assert "--env ROCR_VISIBLE_DEVICES --device /dev/kfd --device /dev/dri" in line("docker")
+    assert "--device /dev/kfd --device /dev/dri" in line("podman")
+    assert " --rocm " in line("apptainer")
 
 
 def test_the_first_engine_that_works_is_used(tmp_path, monkeypatch):

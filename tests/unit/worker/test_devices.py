@@ -9,7 +9,8 @@ import pytest
 
 from windfall.worker import identity
 from windfall.worker.__main__ import parser
-from windfall.worker.running.devices import AMD, NVIDIA, Devices, Gpu, conflict, found_gpus
+from windfall.worker.running import devices
+from windfall.worker.running.devices import AMD, NVIDIA, Devices, Gpu, conflict, found_gpus, run_tool
 
 TWO_NVIDIA = [Gpu(NVIDIA, "0"), Gpu(NVIDIA, "1")]
 
@@ -28,7 +29,24 @@ def test_cards_are_found_by_the_tools_of_their_makers():
     assert found_gpus({}, tools("0\n", rocm)) == [Gpu(NVIDIA, "0"), Gpu(AMD, "0"), Gpu(AMD, "1")]
 
 
-@pytest.mark.parametrize("said", [None, "", "No devices were found\n", "not json"])
+def test_warnings_of_rocm_smi_hide_no_card():
+    warned = "WARNING: a device is in a low-power state\n\nException caught: map::at\n" + json.dumps({"card0": {}})
+    assert found_gpus({}, tools(None, warned + "\nWARNING: again\n")) == [Gpu(AMD, "0")]
+
+
+def test_rocm_smi_is_found_outside_of_the_path(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(devices, "_ROCM", str(tmp_path))
+    assert found_gpus({}, run_tool) == []
+    tool = tmp_path / "rocm-smi"
+    tool.write_text("""#!/bin/sh\n[ "$*" = "--showid --json" ] && echo '{"card0": {}, "card1": {}}'\n""")
+    tool.chmod(0o755)
+    assert found_gpus({}, run_tool) == [Gpu(AMD, "0"), Gpu(AMD, "1")]
+    tool.write_text("#!/bin/sh\necho '{\"card0\": {}}'; exit 2\n")
+    assert found_gpus({}, run_tool) == [], "a tool that fails finds nothing"
+
+
+@pytest.mark.parametrize("said", [None, "", "No devices were found\n", "not json", "[1]", "{", '{"card0"'])
 def test_a_tool_that_is_absent_or_says_something_else_finds_nothing(said):
     assert found_gpus({}, tools(said, said)) == []
 
@@ -42,9 +60,9 @@ def test_a_worker_that_was_given_cards_takes_no_others(variable, found):
 
 
 def test_a_task_sees_its_own_cards_and_shares():
-    devices = Devices({"fpga": 2}, [Gpu(NVIDIA, "GPU-a"), Gpu(NVIDIA, "GPU-b"), Gpu(AMD, "0")])
-    assert devices.counts == {"gpus": 3, "fpga": 2}
-    told = devices.environment([("gpus", 1, 1000), ("gpus", 2, 500), ("licence", -1, 1000)])
+    mine = Devices({"fpga": 2}, [Gpu(NVIDIA, "GPU-a"), Gpu(NVIDIA, "GPU-b"), Gpu(AMD, "0")])
+    assert mine.counts == {"gpus": 3, "fpga": 2}
+    told = mine.environment([("gpus", 1, 1000), ("gpus", 2, 500), ("licence", -1, 1000)])
     assert told["CUDA_VISIBLE_DEVICES"] == "GPU-b" and told["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     assert told["ROCR_VISIBLE_DEVICES"] == "0" and told["HIP_VISIBLE_DEVICES"] == "0"
     assert json.loads(told["WINDFALL_RESOURCES"]) == {

@@ -25,7 +25,7 @@ def test_short_tasks_are_fetched_for_a_fraction_of_a_second():
     assert pace.want(slots=2, held=0, mean_s=0.001) == 2 + 2 * 600
 
 
-@given(slots=integers(1, 4096), held=integers(0, 10**6), mean_s=DURATIONS)
+@given(slots=integers(1, 4096), held=integers(1, 10**6), mean_s=DURATIONS)
 def test_it_never_holds_more_than_its_slots_and_the_ready_limit(slots, held, mean_s):
     want = pace.want(slots, held, mean_s)
     assert want >= 0
@@ -48,11 +48,15 @@ def test_no_slot_runs_dry_while_the_agent_looks_away(in_hand, mean_s):
     assert pace.pause_s(in_hand, mean_s) <= max(0.4 * in_hand * max(mean_s, 30e-6), 0)
 
 
-@given(slots=integers(1, 4096), held=integers(0, 10**6), mean_s=DURATIONS)
+@given(slots=integers(1, 4096), held=integers(1, 10**6), mean_s=DURATIONS)
 def test_exchanges_are_at_most_a_quarter_of_the_held_work_apart(slots, held, mean_s):
     gap_s = pace.gap_s(slots, held, mean_s)
     assert pace.GAP_S <= gap_s <= max(pace.GAP_S, min(pace.BUSY_GAP_S, held * mean_s / slots / 4))
     assert pace.gap_s(slots, held, None) == pace.GAP_S
+
+
+def test_a_worker_that_holds_nothing_reports_and_asks_at_once():
+    assert pace.gap_s(4, 0, 0.001) == pace.gap_s(4, 0, 30.0) == pace.gap_s(4, 0, None) == 0.0
 
 
 def test_a_task_that_outlasts_the_mean_changes_it_at_once():

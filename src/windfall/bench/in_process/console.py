@@ -17,6 +17,8 @@ import click
 from windfall.bench.harness import report
 
 GOAL_S = 1.0
+MACHINES = 200
+"""Rented for the job, and for the one of ten tasks."""
 PAGES = {
     "overview": ["/v1/jobs?limit=50", "/v1/pools", "/healthz", "/v1/hosts?limit=0"],
     "job": ["/v1/jobs/{job}", "/v1/jobs/{job}/pictures", "/v1/jobs/{job}/groups", "/v1/jobs/{job}/pools",
@@ -26,6 +28,13 @@ PAGES = {
     "task": ["/v1/jobs/{job}/explain?task={middle}", "/v1/jobs/{job}/tasks?after={middle}&limit=2"],
     "hosts": ["/v1/hosts?limit=100"],
     "policies": ["/v1/jobs?limit=50", "/v1/jobs/{job}/explain"],
+    "pools": ["/v1/pools"],
+    "machines": ["/v1/machines?limit=200", "/v1/machines/pictures"],
+    "fleets": ["/v1/fleets", "/v1/sites", "/v1/volunteers"],
+    "money": ["/v1/bills"],
+    "decisions": ["/v1/decisions?limit=25&acted=1"],
+    "plan": ["/v1/jobs?limit=50", "/v1/machines?there=1&limit=0"],
+    "system": ["/v1/system"],
 }  # fmt: skip
 """What each page asks for."""
 
@@ -100,7 +109,20 @@ class Server:
         bag.counts[WAITING] -= ended
         bag.counts[DONE] += ended - failed
         bag.counts[FAILED] += failed
+        self._rent(job, min(hosts, MACHINES), now)
         return job
+
+    def _rent(self, job: int, count: int, now: float) -> None:
+        """The first hosts of a job are machines that were rented for it."""
+        from windfall.core.state.renting.fleet import MachineState
+        from windfall.planning.offers import Offer
+
+        offer = Offer(name="small", pool="cloud", price_usd=0.1, cores=2, cycle_s=3600.0, lag_s=60.0)
+        fleet = self.service.state.fleet
+        for number in range(1, count + 1):
+            machine = MachineState(fleet.next, job, offer, now)
+            machine.id, machine.ready_t, machine.host = f"i-{machine.number}", now, number
+            fleet.add(machine)
 
 
 async def measure(tasks: int, hosts: int, rounds: int) -> dict[str, dict[str, float]]:

@@ -29,7 +29,7 @@ from windfall.core.events import (
     TaskClass,
     TasksAdded,
 )
-from windfall.core.renting import plans
+from windfall.core.renting import views
 from windfall.core.state.state import State
 from windfall.planning.bags.windfall import Windfall
 from windfall.planning.contract import Plan, Running, Snapshot, Start, Task
@@ -103,7 +103,7 @@ def measured(state: State, rounds: int) -> dict[str, float]:
     for number in range(rounds):
         t = 500.0 + 20.0 * number
         began = time.process_time()
-        shown = plans.view(state, 1, t, Windfall.names_up_to)
+        shown = views.view(state, 1, t, Windfall.names_up_to)
         viewed = time.process_time()
         msgspec.msgpack.encode(shown)
         encoded = time.process_time()

@@ -24,7 +24,7 @@ ACCOUNTS = 100
 def command(hosts: int, seconds: float, as_json: bool) -> None:
     """Scheduler requests that volunteers' clients get answered: each reports a result and asks for more.
 
-    Every result is uploaded first, in a request of its own that is not counted.
+    Every result is uploaded first, in a request of its own that is not counted; the server's processor time of both is.
 
     Example: windfall bench boinc --hosts 10000 --seconds 10 --json
     """
@@ -39,7 +39,7 @@ def command(hosts: int, seconds: float, as_json: bool) -> None:
         show("every volunteer joins, then as fast as it goes")
         options = {
             "host": address.hostname, "port": address.port, "path": "/grid/", "keys": keys, "hosts": hosts,
-            "seconds": seconds, "core": cores[-1] if len(cores) > 1 else None,
+            "seconds": seconds, "core": cores[-1] if len(cores) > 1 else None, "server": running.server.pid,
         }  # fmt: skip
         ran = subprocess.run(
             [sys.executable, "-m", "windfall.bench.live.volunteers", json.dumps(options)],
@@ -55,6 +55,7 @@ def command(hosts: int, seconds: float, as_json: bool) -> None:
             "uploads_per_s": seen["uploads"] / seen["seconds"],
             "workunits_per_s": seen["workunits"] / seen["seconds"],
             "joined_per_s": hosts / seen["joined_s"],
+            "server_cpu_ms_per_request": 1e3 * seen["server_cpu_s"] / max(1, seen["requests"]),
             "p50_ms": seen["p50_ms"],
             "p99_ms": seen["p99_ms"],
             "server_mb": running.resident_bytes() / 1e6,

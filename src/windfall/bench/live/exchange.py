@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from windfall.bench.harness import Live, live, report, show
+from windfall.bench.harness import Live, cpu_of, live, report, show
 
 
 def pull(running: Live, **options: Any) -> dict[str, Any]:
@@ -47,11 +47,15 @@ def command(hosts: int, seconds: float, rate: float, as_json: bool) -> None:
         show("every host joins")
         pull(running, hosts=hosts, seconds=max(5.0, hosts / 2000), want=0)
         show("as fast as it goes")
+        began_s = server_cpu_s(running)
         fast = pull(running, hosts=hosts, seconds=seconds, want=1)
+        exchange_us = 1e6 * (server_cpu_s(running) - began_s) / fast["exchanges"]
         show(f"{rate:,.0f} a second")
         steady = pull(running, hosts=hosts, seconds=seconds, want=1, rate=rate)
         show("")
+        began_s = server_cpu_s(running)
         floor = floor_rate(running, seconds / 2)
+        request_us = 1e6 * (server_cpu_s(running) - began_s) / (floor * seconds / 2)
         document = {
             "bench": "exchange",
             "hosts": hosts,
@@ -65,11 +69,19 @@ def command(hosts: int, seconds: float, rate: float, as_json: bool) -> None:
             "floor_requests_per_s": floor,
             "floor_is": "GET /healthz of the same server",
             "ratio": fast["exchanges"] / fast["seconds"] / floor,
+            "server_us_per_exchange": exchange_us,
+            "server_us_per_request": request_us,
+            "cpu_ratio": request_us / exchange_us,
             "server_mb": running.resident_bytes() / 1e6,
             "goal": "2,000 exchanges/s at p99 <= 50 ms",
         }
         client.close()
     report(document, as_json)
+
+
+def server_cpu_s(running: Live) -> float:
+    """Processor time of the server so far: on a busy machine it says more than the clock."""
+    return sum(cpu_of(running.server.pid))
 
 
 def floor_rate(running: Live, seconds: float) -> float:

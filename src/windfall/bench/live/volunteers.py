@@ -6,12 +6,15 @@ A process of its own (`python -m windfall.bench.live.volunteers`): another core 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
 import re
 import sys
 import time
+
+from windfall.bench.harness import cpu_of
 
 CONNECTIONS = 50
 PREFERENCES = "".join(f"   <preference_{number}>0.000000</preference_{number}>\n" for number in range(90))
@@ -121,7 +124,9 @@ class Connection:
         self._writer.close()
 
 
-async def run(host: str, port: int, path: str, keys: list[str], hosts: int, seconds: float) -> dict[str, object]:
+async def run(
+    host: str, port: int, path: str, keys: list[str], hosts: int, seconds: float, server: int
+) -> dict[str, object]:
     volunteers = [Volunteer(number, keys[number % len(keys)]) for number in range(hosts)]
     seen = {"requests": 0, "uploads": 0, "workunits": 0}
     latencies: list[float] = []
@@ -161,12 +166,12 @@ async def run(host: str, port: int, path: str, keys: list[str], hosts: int, seco
     began = time.perf_counter()
     driving = [asyncio.create_task(drive(place)) for place in range(CONNECTIONS)]
     await joined.wait()
-    joined_s = time.perf_counter() - began
+    joined_s, (spent_s, _) = time.perf_counter() - began, cpu_of(server)
     await asyncio.gather(*driving)
     latencies.sort()
     return {
-        **seen, "seconds": seconds, "joined_s": joined_s, "p50_ms": 1e3 * latencies[len(latencies) // 2],
-        "p99_ms": 1e3 * latencies[int(len(latencies) * 0.99)],
+        **seen, "seconds": seconds, "joined_s": joined_s, "server_cpu_s": cpu_of(server)[0] - spent_s,
+        "p50_ms": 1e3 * latencies[len(latencies) // 2], "p99_ms": 1e3 * latencies[int(len(latencies) * 0.99)],
     }  # fmt: skip
 
 
@@ -175,7 +180,8 @@ def main() -> None:
     core = options.pop("core", None)
     if core is not None:
         os.sched_setaffinity(0, {core})
-    print(json.dumps(asyncio.run(run(**options))))
+    with contextlib.suppress(KeyboardInterrupt):  # the bench tells that it was interrupted
+        print(json.dumps(asyncio.run(run(**options))))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import click
 
 from windfall.cli.options import Place, json_option, place_options
 from windfall.cli.show.output import busy, plural, print_json
-from windfall.client.local import state_location
+from windfall.client.local.server import state_location
 from windfall.client.results import ENDED
 from windfall.errors import BadInput
 from windfall.units import show_bytes

@@ -58,7 +58,9 @@ def change(job: str, place: Place, as_json: bool, **said: Any) -> None:
         print_json(status)
     else:
         changed = ", ".join(sorted(name.removesuffix("_s").removesuffix("_usd") for name in body))
-        due = f"; deadline {deadline_words(status['deadline_s'])}" if "deadline_s" in body else ""
+        due = ""
+        if "deadline_s" in body:
+            due = "; deadline " + ("none" if status["deadline_s"] is None else deadline_words(status["deadline_s"]))
         click.echo(f"job {found.id} '{found.name}' is {status['state']}; changed: {changed}{due}")
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from windfall.api.answers import JobStatus, TaskRow
 from windfall.cli.options import (
     STAY_S,
     Place,
@@ -22,7 +24,7 @@ from windfall.cli.options import (
 )
 from windfall.cli.show.output import moment, note, plural, print_json, print_table, worked_s
 from windfall.cli.show.summary import document, exit_code, print_groups, print_summary
-from windfall.client.local import jobs_at_rest, state_location
+from windfall.client.local.server import jobs_at_rest, state_location
 from windfall.client.results import ENDED, cause_text
 from windfall.errors import BadInput, Missed, Unreachable
 from windfall.units import parse_duration, show_bytes, show_duration
@@ -87,7 +89,7 @@ def _shown_at_rest(job: str | None, place: Place, as_json: bool) -> bool:
     return True
 
 
-def _as_it_stands(status: Json, is_idle: bool) -> Json:
+def _as_it_stands(status: JobStatus, is_idle: bool) -> Json:
     """The status, and whether a server runs. Without one, no host is connected, whatever the log says."""
     return {**status, "server_runs": not is_idle, **({"hosts": 0, "slots": 0} if is_idle else {})}
 
@@ -108,8 +110,8 @@ def _watched(client: Client, job: Job, place: Place, as_json: bool) -> Json:
     return last
 
 
-def _print_jobs(jobs: list[Json], as_json: bool, is_idle: bool, place: Place) -> None:
-    jobs = [_as_it_stands(row, is_idle) for row in jobs]
+def _print_jobs(listed: Sequence[JobStatus], as_json: bool, is_idle: bool, place: Place) -> None:
+    jobs = [_as_it_stands(row, is_idle) for row in listed]
     if as_json:
         print_json({"jobs": jobs})
         return
@@ -142,7 +144,7 @@ def _dollars(row: Json) -> str:
     return f"{row['money']['spent_usd']:.4f}" if row["money"] else "-"
 
 
-def _print_status(groups: list[Json], last: Json, place: Place) -> None:
+def _print_status(groups: Sequence[Mapping[str, Any]], last: Json, place: Place) -> None:
     print_summary(last, groups, place)
     if last.get("peak_memory_bytes"):
         click.echo(f"  memory: {show_bytes(last['peak_memory_bytes'])} is the most that an attempt took")
@@ -291,7 +293,7 @@ def tasks(
             _print_tasks(list(rows))
 
 
-def _print_tasks(rows: list[Json]) -> None:
+def _print_tasks(rows: list[TaskRow]) -> None:
     print_table(
         ["task", "state", "attempts", "host", "end", "took", "cause"],
         (
@@ -309,7 +311,7 @@ def _print_tasks(rows: list[Json]) -> None:
     )
 
 
-def task_state(row: Json) -> str:
+def task_state(row: Mapping[str, Any]) -> str:
     """The state of a task; of one that waits in a workflow, for what."""
     if row["state"] != "waiting" or not row.get("parents_left"):
         return str(row["state"])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
+from windfall.api.renting import BillSum, JobCost, MachineBill
 from windfall.cli.options import Place, json_option, place_options
 from windfall.cli.show.money import over_budget_usd, over_words
 from windfall.cli.show.output import moment, plural, print_json, print_table
@@ -82,7 +84,7 @@ def _of_fleet(name: str, all_: bool, place: Place, as_json: bool) -> None:
         print_table(heads, (_machine_cells(row) for row in shown))
 
 
-def headline(told: Json) -> str:
+def headline(told: JobCost) -> str:
     """Spent, budget, forecast: in one line."""
     name = f"job {told['job']} '{told['name']}'"
     if not told["machines"] and told["forecast_usd"] is None:
@@ -92,18 +94,19 @@ def headline(told: Json) -> str:
         text += f" of a budget of {show_usd(told['budget_usd'])}" + (
             ", which allows no further one" if told["held_by_budget"] else ""
         )
-    if told["state"] not in ("done", "failed", "cancelled") and told["to_come_usd"] is not None:
-        text += f"; about {show_usd(told['to_come_usd'])} to come, {show_usd(told['forecast_usd'])} in all"
+    to_come_usd, forecast_usd = told["to_come_usd"], told["forecast_usd"]
+    if told["state"] not in ("done", "failed", "cancelled") and to_come_usd is not None and forecast_usd is not None:
+        text += f"; about {show_usd(to_come_usd)} to come, {show_usd(forecast_usd)} in all"
     if told["first_forecast_usd"] is not None:
         text += f"   (first predicted: {show_usd(told['first_forecast_usd'])})"
     return text
 
 
-def _used(told: Json) -> float | None:
+def _used(told: JobCost) -> float | None:
     return min(1.0, told["run_s"] / told["paid_core_s"]) if told["paid_core_s"] else None
 
 
-def _offer_cells(row: Json) -> list[Any]:
+def _offer_cells(row: BillSum) -> list[Any]:
     return [
         row["offer"],
         row["pool"],
@@ -115,7 +118,7 @@ def _offer_cells(row: Json) -> list[Any]:
     ]
 
 
-def _machine_cells(row: Json) -> list[Any]:
+def _machine_cells(row: MachineBill) -> list[Any]:
     end = row["cause"] or row["phase"]
     price = show_price(row["price_usd"], row["cycle_s"])
     hibernated = show_duration(row["slept_s"]) if row["slept_s"] else "-"
@@ -123,5 +126,5 @@ def _machine_cells(row: Json) -> list[Any]:
     return [f"m{row['machine']}", row["offer"], *when, row["cycles"], price, _usd(row), end]
 
 
-def _usd(row: Json) -> str:
+def _usd(row: Mapping[str, Any]) -> str:
     return f"{row.get('share_usd', row['cost_usd']):.4f}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -17,6 +18,7 @@ from windfall.units import show_bytes, show_duration, show_usd
 Json = dict[str, Any]
 _MOST_TRIES = 3
 _MOST_CHARS = 120
+_MOST_MACHINES, _MOST_JOBS = 5, 6
 NEVER_RAN = ("no-command", "no-cwd", "inputs", "bad-task")
 """Causes of attempts whose program was never started."""
 
@@ -30,7 +32,8 @@ def explain(reference: str, task: int | str | None, place: Place, as_json: bool)
     """Say why a job or a task waits: which hosts there are, what keeps each away, and what to change.
 
     Of a task that has been sent out it tells the story: each attempt, where, why there, and why again. Of a job that
-    rents machines it tells why this money: what its plans did and why, what they rejected and at which price.
+    rents machines it tells why this money: what its plans did and why, what they rejected and at which price; in a
+    fleet, which jobs share its machines and why.
 
     \b
     Examples:
@@ -39,7 +42,7 @@ def explain(reference: str, task: int | str | None, place: Place, as_json: bool)
     """
     with place.open() as client:
         job, number = find_task(client, reference, task)
-        told = job.explain(number)
+        told: Json = {**job.explain(number)}
         idle = client.is_idle and told.get("waiting") is not None
         no_server = client.is_idle
         if number is None and told["state"] == "failed":
@@ -141,8 +144,24 @@ def money_lines(told: Json) -> list[str]:
     found.append(f"  {plural(plan['plans'], 'plan')} by {plan['planner']}; the last that did something, newest first:")
     for each in told.get("last_plans", []):
         found += [f"    {line}" for line in plan_lines(each)]
+    found += sharing_lines(told.get("sharing", []))
     for row in told.get("strangers", []):
         found.append(f"  pool {row['pool']}: machine {row['id']} is not one of this server's: {row['about']}")
+    return found
+
+
+def sharing_lines(machines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The machines of its fleet on which a job ran, which jobs share each, and why."""
+    found = []
+    for row in machines[:_MOST_MACHINES]:
+        jobs = ", ".join(str(part["job"]) for part in row["jobs"])
+        alone = len(row["jobs"]) == 1
+        found.append(f"  m{row['machine']} ({row['offer']}): job{'s' * (not alone)} {jobs}")
+        found += [f"          {text}" for text in row["because"][:_MOST_JOBS]]
+        if len(row["because"]) > _MOST_JOBS:
+            found.append(f"          and {len(row['because']) - _MOST_JOBS} more jobs")
+    if len(machines) > _MOST_MACHINES:
+        found.append(f"  and {plural(len(machines) - _MOST_MACHINES, 'machine')} more (--json)")
     return found
 
 

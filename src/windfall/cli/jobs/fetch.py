@@ -23,8 +23,9 @@ from windfall.cli.options import (
 )
 from windfall.cli.show.output import note, plural, print_json, print_table
 from windfall.cli.show.values import shown_value
-from windfall.client import Client, Job, Task, table
+from windfall.client import Client, Job, Task
 from windfall.client.results import cause_text
+from windfall.client.showing import table
 from windfall.errors import BadInput
 from windfall.escaping import as_folder
 from windfall.units import show_duration

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -74,7 +75,7 @@ def forget(
         click.echo("nothing to forget: no ended job is that old")
 
 
-def chosen(statuses: list[dict[str, Any]], now_s: float, older_s: float | None, keep: int | None) -> list[int]:
+def chosen(statuses: Sequence[Mapping[str, Any]], now_s: float, older_s: float | None, keep: int | None) -> list[int]:
     """Numbers of ended jobs to forget, the oldest first: those that ended before, and all but the newest `keep`."""
     ended = [row for row in statuses if row["state"] in ENDED and row["finished_s"] is not None]
     ended.sort(key=lambda row: (row["finished_s"], row["job"]))

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from windfall.api.small import WorkflowClass, WorkflowGraph
 from windfall.cli.options import Place, json_option, place_options
 from windfall.cli.show.output import plot_file, plural, print_json, print_table, wrote
 from windfall.errors import BadInput
@@ -43,9 +44,10 @@ def show(job: str, plot: str | None, place: Place, as_json: bool) -> None:
     with place.open() as client:
         told = client.job(job).graph()
     if plot:
-        from windfall.figures.workflow import draw
+        from windfall.figures.graph import graph_document
+        from windfall.figures.saved import save
 
-        draw(told, plot)
+        save(graph_document(told), plot)
     if as_json:
         print_json(told)
         return
@@ -54,7 +56,7 @@ def show(job: str, plot: str | None, place: Place, as_json: bool) -> None:
         wrote(plot)
 
 
-def _print_steps(told: Json) -> None:
+def _print_steps(told: WorkflowGraph) -> None:
     from windfall.figures.workflow import depths
     from windfall.workflows.wfformat import class_of
 
@@ -77,12 +79,12 @@ def _print_steps(told: Json) -> None:
     click.echo(f"longest chain: {plural(len(chain), 'task')}{took}: {shown}")
 
 
-def _longest_chain(told: Json) -> tuple[list[int], float]:
+def _longest_chain(told: WorkflowGraph) -> tuple[list[int], float]:
     """By run time where tasks have run, by their number otherwise."""
     from windfall import graph as graphs
 
     tasks = told["tasks"]
-    ran_s = [(task["end_s"] - task["start_s"]) if task["state"] == "done" else 0.0 for task in tasks]
+    ran_s = [(task["end_s"] or 0.0) - (task["start_s"] or 0.0) if task["state"] == "done" else 0.0 for task in tasks]
     shape = graphs.from_edges(len(tasks), ((parent, task["task"]) for task in tasks for parent in task["parents"]))
     chain = shape.critical_path([run_s + 1e-9 for run_s in ran_s])
     return chain, sum(ran_s[task] for task in chain)
@@ -166,5 +168,8 @@ def classes(place: Place, as_json: bool) -> None:
     elif not rows:
         click.echo("no classes yet.  try: windfall submit --workflow wf.toml --class NAME")
     else:
-        columns = ["class", "job", "tasks", "jobs", "running", "failed"]
-        print_table(columns, ([row[column] for column in columns] for row in rows))
+        print_table(["class", "job", "tasks", "jobs", "running", "failed"], map(_class_cells, rows))
+
+
+def _class_cells(row: WorkflowClass) -> list[Any]:
+    return [row["class"], row["job"], row["tasks"], row["jobs"], row["running"], row["failed"]]

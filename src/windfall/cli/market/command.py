@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
+from windfall.api.market import ByAge, ByHour, LearnedOffer
 from windfall.cli.options import Place, json_option, place_options
 from windfall.cli.show.output import plot_file, plural, print_json, print_table, wrote
-from windfall.client.local import jobs_at_rest, state_location
+from windfall.client.local.server import jobs_at_rest, state_location
 from windfall.errors import BadInput
-from windfall.units import show_duration, show_price
+from windfall.units import show_duration, show_price, show_usd
 
 Json = dict[str, Any]
 BAR = 24
@@ -59,13 +60,14 @@ def show(offer: str | None, plot: str | None, place: Place, as_json: bool) -> No
         for row in rows if offer is not None else []:
             _print_one(row)
     if plot:
-        from windfall.figures.market import draw
+        from windfall.figures.market import market_picture
+        from windfall.figures.saved import save
 
-        draw([row for row in rows if row["by_age"]], plot)
+        save(market_picture([row for row in rows if row["by_age"]]), plot)
         wrote(plot)
 
 
-def _rows(place: Place) -> list[Json]:
+def _rows(place: Place) -> list[LearnedOffer]:
     """From the server, or from the log of a state on which none runs."""
     resting = None if place.address else jobs_at_rest(state_location(place.state))
     if resting is not None:
@@ -74,37 +76,42 @@ def _rows(place: Place) -> list[Json]:
         return client.market()
 
 
-def _print_totals(rows: list[Json]) -> None:
+def _print_totals(rows: list[LearnedOffer]) -> None:
     heads = ["offer", "market", "price", "launches", "refused", "notices", "reclaimed", "hibernated", "resumed", "up",
              "imported", "interrupted per hour"]  # fmt: skip
-    counts = ["launches", "refused", "notices", "reclaimed", "hibernated", "resumed"]
     print_table(
         heads,
         (
-            [f"{row['pool']}/{row['offer']}", row["market"], _price(row), *(row[name] for name in counts),
+            [f"{row['pool']}/{row['offer']}", row["market"], _price(row), row["launches"], row["refused"],
+             row["notices"], row["reclaimed"], row["hibernated"], row["resumed"],
              show_duration(row["up_s"]), _imported(row), _rate(row)]
             for row in rows
         ),
     )  # fmt: skip
 
 
-def _price(row: Json) -> str | None:
-    return None if row["price_usd"] is None else show_price(row["price_usd"], row["cycle_s"])
+def _price(row: LearnedOffer) -> str | None:
+    return None if row["price_usd"] is None else _of_cycle(row["price_usd"], row["cycle_s"])
 
 
-def _imported(row: Json) -> str | None:
+def _of_cycle(usd: float, cycle_s: float | None) -> str:
+    """The price of a billing cycle; how long that was is not known once its pool is gone."""
+    return f"{show_usd(usd)} per cycle" if cycle_s is None else show_price(usd, cycle_s)
+
+
+def _imported(row: LearnedOffer) -> str | None:
     hours = sum(source["up_h"] for source in row["sources"])
     return f"{hours:,.0f} h" if row["sources"] else None
 
 
-def _rate(row: Json) -> str | None:
+def _rate(row: LearnedOffer) -> str | None:
     if row["interrupted_per_h"] is None:
         return None
     told = "" if row["told_per_h"] is None else f" (told {row['told_per_h']:.3g})"
     return f"{row['interrupted_per_h']:.3g}{told}"
 
 
-def _print_one(row: Json) -> None:
+def _print_one(row: LearnedOffer) -> None:
     """One offer: by age, by hour of the day, prices, what is interrupted with it, and where it is from."""
     if row["by_age"]:
         _print_by_age(row["by_age"])
@@ -114,7 +121,9 @@ def _print_one(row: Json) -> None:
         ago = show_duration(capacity["seen_s_ago"])
         click.echo(f"capacity: {capacity['state']} for {show_duration(capacity['since_s'])}, last seen {ago} ago")
     if prices := row["prices"]:
-        mean, low, high = (show_price(prices[name], row["cycle_s"]) for name in ("mean_usd", "low_usd", "high_usd"))
+        mean, low, high = (
+            _of_cycle(usd, row["cycle_s"]) for usd in (prices["mean_usd"], prices["low_usd"], prices["high_usd"])
+        )
         spread = 100 * prices["spread_usd"] / prices["mean_usd"] if prices["mean_usd"] else 0.0
         watched = show_duration(prices["watched_s"])
         click.echo(
@@ -130,7 +139,7 @@ def _print_one(row: Json) -> None:
         )
 
 
-def _print_by_age(rows: list[Json]) -> None:
+def _print_by_age(rows: list[ByAge]) -> None:
     most = max(row["interrupted_per_h"] for row in rows) or 1.0
     heads = ["age", "interrupted per hour", "", "interruptions", "hours up", "comes back per hour", "returns",
              "hours absent"]  # fmt: skip
@@ -145,12 +154,12 @@ def _print_by_age(rows: list[Json]) -> None:
     )  # fmt: skip
 
 
-def _age(row: Json) -> str:
+def _age(row: ByAge) -> str:
     since = show_duration(row["from_s"]) if row["from_s"] else "0"
     return f"{since} to {show_duration(row['to_s'])}" if row["to_s"] is not None else f"over {since}"
 
 
-def _print_by_hour(rows: list[Json]) -> None:
+def _print_by_hour(rows: list[ByHour]) -> None:
     seen = [row for row in rows if row["up_h"] > 0.0 or row["ends"] > 0.0]
     if not seen:
         return

@@ -111,12 +111,15 @@ def _ticks(path: Path, data: bytes, since_t: float | None) -> Published:
 
 
 def _rows(path: Path, text: str, cells: int, form: str) -> Iterator[tuple[int, list[str]]]:
-    for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
-        if not row:
-            continue
-        if len(row) != cells:
-            raise BadInput(f"{path}:{number}: {len(row)} cells, not {cells}", hint=f"a line is {form}")
-        yield number, row
+    reader, number = csv.reader(io.StringIO(text)), 0
+    try:
+        for number, row in enumerate(reader, 1):
+            if row and len(row) != cells:
+                raise BadInput(f"{path}:{number}: {len(row)} cells, not {cells}", hint=f"a line is {form}")
+            if row:
+                yield number, row
+    except csv.Error as error:
+        raise BadInput(f"{path}:{number + 1}: {error}", hint=f"a line is {form}") from None
 
 
 def _comings(path: Path, text: str, since_t: float | None) -> Published:

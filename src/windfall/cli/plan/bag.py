@@ -17,12 +17,15 @@ from msgspec.structs import replace
 
 from windfall.bags.settings import Settings
 from windfall.bags.submission import Request, Submission, read_job
+from windfall.cli.plan.data import measured_job, with_fetching, with_task_fetching
+from windfall.cli.plan.licences import licensed, of_machines
 from windfall.cli.show.output import note, plural, print_json, wrote
 from windfall.errors import BadInput, Missed
-from windfall.resources import GPUS, largest
+from windfall.resources import largest
 from windfall.units import parse_deadline, parse_duration, parse_money, show_duration, show_usd
 
 if TYPE_CHECKING:
+    from windfall.api.market import LearnedOffer
     from windfall.planning.offers import Offer
     from windfall.sim.clouds.market import Supply
     from windfall.sim.studies.forecast import Forecast, Question
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 
 WORKER_START_S = 0.6
 """Seconds from the boot of an emulated machine until its worker, a Python process, asks for work."""
+MOST_SLOTS, MOST_FREE_SLOTS = 1024, 100_000
+"""Slots of a free host and of all free hosts that are simulated."""
 FRONT = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 """A picture without --what-if shows these multiples of the deadline."""
 
@@ -53,6 +58,7 @@ class Asked(Struct, kw_only=True):
     like: str | None = None
     traces: tuple[str, ...] = ()
     budget: str | None = None
+    free_hosts: str | None = None
     as_json: bool = False
     plot: str | None = None
     whole: bool = False
@@ -107,13 +113,14 @@ def plan_bag(asked: Asked) -> None:
         for line in screen.lines(told, yours, time.time()):
             click.echo(line)
     if asked.plot and any(found.values()):
-        from windfall.figures.front import draw
+        from windfall.figures.front import plan_picture
+        from windfall.figures.saved import save
         from windfall.sim.studies.fronts import front
 
         same = [variant for variant in found if variant.confidence == ready.own.confidence]
         rows = front({variant: found[variant] for variant in same})
         by_deadline = {row.variant.deadline_s: row.made for row in rows}
-        draw(ready.name, ready.deadline_s, soonest_s, by_deadline, asked.plot)
+        save(plan_picture(ready.name, ready.deadline_s, soonest_s, by_deadline), asked.plot)
         wrote(asked.plot)
     _judge(ready, soonest_s, yours, nearest)
 
@@ -166,9 +173,17 @@ def prepare(asked: Asked) -> Ready:
     deadline_s, compared = _compared(asked, bag.spec.deadline_s)
     assumed: list[str] = []
     warnings: list[str] = []
-    supplies = _supplies(asked, tuple(bag.spec.pools), assumed, warnings)
+    spec, unknown = measured_job(bag)
+    warnings += unknown
+    supplies = with_fetching(_supplies(asked, tuple(spec.pools), assumed, warnings), spec.data_gb, assumed)
     budget = parse_money(asked.budget, "--budget") if asked.budget else bag.spec.budget_microusd
     question = question_of(asked, bag, supplies, None if budget is None else budget / 1e6, assumed)
+    run_s = fmean(question.seen_s or question.estimates_s)
+    supplies = with_task_fetching(supplies, spec.task_data_gb, run_s, question.cpus, assumed)
+    question = replace(question, supplies=supplies)
+    of_server = bool(asked.pools) and not asked.pools_file and not asked.offers_file
+    named = of_server or bool(asked.place.address or asked.place.state)
+    question = licensed(question, _needs(bag), asked.place, named, assumed)
     return Ready(bag.spec.name, question, deadline_s, compared.variants(question), assumed, warnings)
 
 
@@ -187,19 +202,50 @@ def question_of(
     estimates_s, seen_s, spread = _run_times(asked, bag, assumed)
     classes = bag.spec.task_classes()
     cpus = ceil(max(classes[number].cpus for number in set(_class_numbers(bag))))
-    needed = largest(dict(classes[number].resources) for number in set(_class_numbers(bag)))
+    nodes = max(classes[number].nodes for number in set(_class_numbers(bag)))
     return Question(
         estimates_s=estimates_s, seen_s=seen_s, spread=spread, spread_is_guessed=asked.spread is None, cpus=cpus,
+        nodes=nodes,
         memory_bytes=_memory(bag), supplies=supplies, planner=planner, confidence=confidence, budget_usd=budget_usd,
-        resources=_of_machines(needed, [supply.offer for supply in supplies]),
+        resources=of_machines(largest(_needs(bag)), [supply.offer for supply in supplies]),
+        free_slots=_free_slots(asked, assumed),
     )  # fmt: skip
 
 
-def _of_machines(needed: dict[str, float], offers: list[Offer]) -> dict[str, float]:
-    """What a task needs of its machine. A name that no offer has, except GPUs, is counted for the whole server."""
-    return {
-        name: amount for name, amount in needed.items() if name == GPUS or any(name in offer.units for offer in offers)
-    }
+def _needs(bag: Submission) -> list[dict[str, float]]:
+    """Resources that a task needs, of each class."""
+    classes = bag.spec.task_classes()
+    return [dict(classes[number].resources) for number in sorted(set(_class_numbers(bag)))]
+
+
+def _free_slots(asked: Asked, assumed: list[str]) -> tuple[int, ...]:
+    """Slots of each free host: as said, or the idle ones of the server whose pools are rented from."""
+    if asked.free_hosts is not None:
+        return _hosts_said(asked.free_hosts)
+    if not asked.pools or asked.pools_file or asked.offers_file:
+        return ()
+    with asked.place.open() as client:
+        rents = {row["pool"] for row in client.machines()["offers"]}
+        hosts = [row for row in client.hosts() if row["state"] == "live" and row["pool"] not in rents]
+    slots = tuple(row["slots"] - row["held"] for row in hosts if not row["draining"] and row["slots"] > row["held"])
+    if slots:
+        assumed.append(_free_words(slots))
+    return slots
+
+
+def _free_words(slots: Sequence[int]) -> str:
+    return f"{plural(len(slots), 'free host')} with {plural(sum(slots), 'idle slot')} stay and help"
+
+
+def _hosts_said(text: str) -> tuple[int, ...]:
+    hosts, x, slots = text.partition("x")
+    numbers = [int(part) if part.isdecimal() and len(part) < 7 else -1 for part in (hosts, slots if x else "1")]
+    if numbers[0] < 0 or not 0 < numbers[1] <= MOST_SLOTS or numbers[0] * numbers[1] > MOST_FREE_SLOTS:
+        raise BadInput(
+            f"--free-hosts {text}: a number of hosts, and of slots of each, up to {MOST_FREE_SLOTS:,} slots in all",
+            hint="as in: --free-hosts 4x8",
+        )
+    return (numbers[1],) * numbers[0]
 
 
 def _is_job(asked: Asked) -> bool:
@@ -215,8 +261,12 @@ def _running(asked: Asked) -> Ready:
         left = client.job(asked.job).unfinished()
     if asked.whole:
         left = from_the_start(left)
+    if asked.free_hosts is not None:
+        left["free_slots"] = _hosts_said(asked.free_hosts)
     there = f"as if its {plural(left['machines'], 'machine')} were not there, " if left["machines"] else ""
     assumed = [] if asked.whole else [f"{there}running tasks start again"]
+    if left.get("free_slots") and not left["workflow"] and asked.free_hosts is None:
+        assumed.append(_free_words(left["free_slots"]))
     warnings: list[str] = []
     supplies = _supplies(asked, (), assumed, warnings) if asked.offers_file or asked.pools_file else offers_in(left)
     if not supplies:
@@ -369,7 +419,7 @@ def _supplies(asked: Asked, pools: tuple[str, ...], assumed: list[str], warnings
     elif asked.offers_file:
         supplies = _from_offers(asked, assumed)
     elif asked.pools:
-        supplies = _from_server(asked, assumed)
+        supplies = from_server(asked, assumed)
     else:
         raise BadInput(
             "plan needs to know what may be rented",
@@ -487,7 +537,7 @@ def _of_offers(offers: Sequence[Offer], assumed: list[str]) -> list[Supply]:
     return [supply_of(offer) for offer in offers]
 
 
-def _from_server(asked: Asked, assumed: list[str]) -> tuple[Supply, ...]:
+def from_server(asked: Asked, assumed: list[str]) -> tuple[Supply, ...]:
     """What the pools of a running server rent, at the prices of now."""
     with asked.place.open() as client:
         rows = client.machines()["offers"]
@@ -501,7 +551,7 @@ def _from_server(asked: Asked, assumed: list[str]) -> tuple[Supply, ...]:
     return tuple(_of_pool(supply) for supply in supplies) if len(asked.pools) > 1 else tuple(supplies)
 
 
-def _as_learned(offer: Offer, learned: dict[tuple[str, str], dict[str, Any]]) -> Offer:
+def _as_learned(offer: Offer, learned: dict[tuple[str, str], LearnedOffer]) -> Offer:
     """The offer with the rates and the law of prices that the server has learned, if it has seen anything of it."""
     from windfall.planning.offers import PriceLaw
 

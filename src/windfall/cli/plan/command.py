@@ -17,8 +17,11 @@ from windfall.errors import BadInput
 @click.option("--offers", "offers_file", metavar="FILE", help="What may be rented: offers.toml.")
 @click.option("--deadline", metavar="TIME", help="Finish within 2h30m, or by a clock time: 18:00.")
 @click.option(
-    "--what-if", metavar="deadline=T,... | confidence=P,...", help="Compare other deadlines or confidences of a bag."
+    "--what-if",
+    metavar="deadline=T,... | confidence=P,... | every=T",
+    help="Compare other deadlines or confidences of a bag; with --fleet, one such job every T.",
 )
+@click.option("--fleet", metavar="NAME", help="Price one more job in this fleet of the server, beside its other jobs.")
 @click.option("--planner", metavar="NAME", help="Planner that decides what to rent.  [default: windfall]")
 @click.option("--confidence", type=float, metavar="P", help="Wanted chance that a bag is in time.  [default: 0.95]")
 @click.option("--budget", metavar="USD", help="Spend at most this many dollars.  [default: no limit]")
@@ -46,6 +49,11 @@ from windfall.errors import BadInput
 @click.option(
     "--pool", "pools", multiple=True, metavar="NAME", help="Rent from this pool only: of --pools, or of the server."
 )
+@click.option(
+    "--free-hosts",
+    metavar="N[xSLOTS]",
+    help="Hosts that cost nothing and work for the bag as well.  [default: those of the server that is asked, or none]",
+)
 @click.option("--market", type=click.Choice(["any", "on-demand", "spot"]), default="any", show_default=True)
 @click.option(
     "--seeds",
@@ -69,6 +77,7 @@ def plan(
     failures: float,
     as_json: bool,
     plot: str | None,
+    fleet: str | None,
     **bag: Any,
 ) -> None:
     """Say what a bag or a workflow will cost and when it will be done, before anything is rented.
@@ -86,7 +95,9 @@ def plan(
       windfall plan job.toml --offers offers.toml --deadline 2h --what-if confidence=0.8,0.95,0.99
       windfall plan tasks.txt --estimate 5m --pools pools.toml --pool cloud --deadline 35m
       windfall plan tasks.txt --estimate 5m --pool cloud --deadline 35m           (a pool of the running server)
+      windfall plan tasks.txt --estimate 5m --offers offers.toml --deadline 2h --free-hosts 4x8
       windfall plan last --what-if deadline=30m,1h,2h
+      windfall plan tasks.txt --estimate 5m --fleet night --deadline 2h --what-if every=1m
       windfall plan --workflow examples/workflows/fit.toml --offers examples/offers.toml --deadline 2h --budget 1.50
 
     A workflow may have a budget beside its deadline, or instead of it: then it ends as early as that allows.
@@ -102,6 +113,12 @@ def plan(
     if (job is None) == (workflow_file is None):
         said = "a job file and a workflow: plan one of them" if job else "plan what? A job file or a workflow is needed"
         raise BadInput(said, hint="try: windfall plan job.toml --offers offers.toml --deadline 2h")
+    if fleet is not None:
+        _plan_fleet(fleet, job, workflow_file, deadline, as_json, bag, {
+            "offers": offers_file, "planner": planner, "market": None if market == "any" else market, "seed": seed,
+            "failures": failures or None, "plot": plot,
+        })  # fmt: skip
+        return
     if job is not None:
         if failures:
             raise BadInput("--failures goes with a workflow, not with a bag", hint="leave it out")
@@ -124,7 +141,25 @@ def plan(
         AskedOfWorkflow(
             workflow_file=workflow_file, offers_file=offers_file, deadline=deadline, budget=budget,
             planner=planner or "windfall", market=market, failures=failures, seed=seed or 0, seeds=seeds, spread=spread,
-            as_json=as_json, plot=plot,
+            as_json=as_json, plot=plot, place=bag["place"],
+        )
+    )  # fmt: skip
+
+
+def _plan_fleet(
+    fleet: str, job: str | None, workflow_file: str | None, deadline: str | None, as_json: bool, bag: dict[str, Any],
+    others: dict[str, Any],
+) -> None:  # fmt: skip
+    from windfall.cli.plan.fleet import Asked, plan_fleet
+
+    said = {"pools": bag["pools_file"], "pool": bag["pools"] or None, "trace": bag["traces"] or None, **others}
+    said |= {name: bag[name] or None for name in ("confidence", "budget", "spread", "like", "seeds", "whole")}
+    if option := next((name for name, value in said.items() if value is not None), None):
+        raise BadInput(f"--{option} does not go with --fleet", hint="the fleet has its own pools, planner and budget")
+    plan_fleet(
+        Asked(
+            fleet=fleet, job=job, workflow_file=workflow_file, deadline=deadline, estimate=bag["estimate"],
+            what_if=bag["what_if"], as_json=as_json, place=bag["place"],
         )
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from windfall.cli.plan.refine import Refining, found_of
 from windfall.cli.processes import processes
 from windfall.sim.studies.forecast import Forecast, Question, Run, bundled, first_plan, simulated
-from windfall.sim.studies.fronts import Variant, nearest_promised
+from windfall.sim.studies.fronts import Variant, nearest_promised, too_few_runs
 
 if TYPE_CHECKING:
     from windfall.cli.plan.bag import Asked, Ready
@@ -49,7 +49,7 @@ def simulate(asked: Asked, ready: Ready, soonest_s: float) -> tuple[dict[Variant
                 for variant, run in _runs(question, cases, pool):
                     runs.setdefault(variant, []).append(run)
                     shown.update(found_of(ready, runs))
-                cases = [] if asked.seeds else _more(ready, found_of(ready, runs)[ready.own], asked.first_seed)
+                cases = [] if asked.seeds else _more(ready, found_of(ready, runs), asked.first_seed)
                 wanted = shown.total = wanted + len(cases)
             nearest = _nearest(ready, question, found_of(ready, runs)[ready.own], asked.seeds or usual, pool)
     if sum(map(len, runs.values())) < wanted:
@@ -67,12 +67,20 @@ def _runs(question: Question, cases: Sequence[Case], pool: Executor | None) -> I
             yield Variant(deadline_s, confidence), run
 
 
-def _more(ready: Ready, made: Forecast | None, first_seed: int) -> list[Case]:
-    """Further runs, while those so far leave open what it costs or whether it is in time."""
-    if made is None or ready.question.tasks > MANY_TASKS or made.is_sure_enough(ready.question.confidence):
+def _more(ready: Ready, found: dict[Variant, Forecast | None], first_seed: int) -> list[Case]:
+    """Further runs, while those so far leave open what it costs or whether it is in time; then those that rows of
+    --what-if lack to be compared with one's own, which may have more."""
+    made = found[ready.own]
+    if made is None or ready.question.tasks > MANY_TASKS:
         return []
-    first = first_seed + len(made.runs)
-    return [(ready.own, seed) for seed in range(first, first + FEW_RUNS)]
+    if not made.is_sure_enough(ready.question.confidence):
+        first = first_seed + len(made.runs)
+        return [(ready.own, seed) for seed in range(first, first + FEW_RUNS)]
+    compared = {variant: found[variant] for variant in ready.others}
+    done = {variant: {run.seed for run in each.runs} for variant, each in compared.items() if each is not None}
+    return [
+        (variant, run.seed) for variant in too_few_runs(compared) for run in made.runs if run.seed not in done[variant]
+    ]
 
 
 def _nearest(

@@ -11,8 +11,19 @@ import click
 import numpy as np
 from msgspec import Struct
 
-from windfall.cli.plan.workflow_runs import MOST_TASKS, RUNS, document_of, lines_of, question_of, simulate
-from windfall.cli.show.output import console, deadline_words, wrote
+from windfall.cli.options import Place
+from windfall.cli.plan.licences import workflow_in_turns
+from windfall.cli.plan.workflow_runs import (
+    MOST_ON_DEMAND,
+    MOST_TASKS,
+    RUNS,
+    RUNS_ON_DEMAND,
+    document_of,
+    lines_of,
+    question_of,
+    simulate,
+)
+from windfall.cli.show.output import console, deadline_words, note, wrote
 from windfall.errors import BadInput, Missed
 from windfall.planning.contract import SPOT, WORKFLOW
 from windfall.planning.offers import Offer
@@ -47,13 +58,15 @@ class Asked(Struct, frozen=True, kw_only=True):
     spread: float | None
     as_json: bool
     plot: str | None
+    place: Place
 
 
 def plan_workflow(asked: Asked) -> None:
     """Print the plan; raises Missed where deadline or budget are not kept."""
     known_planner(asked.planner, WORKFLOW)
     deadline_s, budget_usd = _limits(asked)
-    spec, offers = read(asked.workflow_file), _offers(asked)
+    offers = _offers(asked)
+    spec = _on_machines(asked, offers)
     with _working(f"planning {len(spec.tasks):,} tasks", quiet=len(spec.tasks) < 20):
         if deadline_s is None:
             assert budget_usd is not None
@@ -70,24 +83,29 @@ def plan_workflow(asked: Asked) -> None:
         document |= {"budget_usd": budget_usd, "within_budget": not over, "bound_usd": work_bound_usd(problem)}
     click.echo(json.dumps(document) if asked.as_json else _screen(document, problem, asked))
     if asked.plot:
-        from windfall.figures.gantt import draw
+        from windfall.figures.gantt import plan_picture
+        from windfall.figures.saved import save
 
-        draw(document, problem, asked.plot)
+        save(plan_picture(document, problem), asked.plot)
         wrote(asked.plot)
     if not document["met"]:
         raise _missed(problem, document, asked.planner)
-    if runs and document["forecast"]["met_high"] < CONFIDENCE:
-        raise _seldom(document["forecast"])
-    if over:
+    if over:  # before the runs, which end late because the budget ends them
         raise _too_dear(asked, spec, offers, problem, made, deadline_s, budget_usd or 0.0)
+    if asked.deadline and runs and document["forecast"]["met_high"] < CONFIDENCE:
+        raise _seldom(document["forecast"])
 
 
 def _runs(asked: Asked, document: dict[str, Any], problem: Problem) -> int:
-    """How many runs to simulate: as asked, else some where a machine of the plan may vanish."""
+    """How many runs to simulate: as asked, else fewer where no machine of the plan may vanish."""
     if asked.seeds is not None:
         return asked.seeds
+    if len(set(problem.workflow.resources)) > 1:
+        return 0  # a simulated run gives all tasks the same resources: it would cost more than the plan
     spot = any(_market(problem, machine["offer"]) == SPOT for machine in document["machines"])
-    return RUNS if document["met"] and spot and problem.n <= MOST_TASKS else 0
+    if not document["met"] or problem.n > (MOST_TASKS if spot else MOST_ON_DEMAND):
+        return 0
+    return RUNS if spot else RUNS_ON_DEMAND
 
 
 def _add_forecast(
@@ -143,6 +161,16 @@ def _offers(asked: Asked) -> tuple[Offer, ...]:
     if not offers:
         raise BadInput(f"{asked.offers_file}: no offer of market '{asked.market}'", hint="try: --market any")
     return offers
+
+
+def _on_machines(asked: Asked, offers: tuple[Offer, ...]) -> WorkflowSpec:
+    """The workflow with what its tasks need of machines, and turns for the licences of the server that is named."""
+    assumed: list[str] = []
+    named = bool(asked.place.address or asked.place.state)
+    spec = workflow_in_turns(read(asked.workflow_file), offers, asked.place, named, assumed)
+    for line in assumed:
+        note(f"windfall: {line}")
+    return spec
 
 
 def _problem(asked: Asked, spec: WorkflowSpec, offers: tuple[Offer, ...], deadline_s: float) -> Problem:

@@ -1,6 +1,7 @@
-"""Whether budget and deadline suffice, before `windfall run` rents anything. Touches the terminal.
+"""Whether budget and deadline suffice, before `windfall run` rents anything. Touches the terminal and the server.
 
-The budget is held against a few simulated runs, the deadline against the first plan.
+The budget is held against a few simulated runs, the deadline against the first plan. What may be rented is in the file
+of pools, or the server that runs already tells it; idle slots of its free hosts count as they do in `windfall plan`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ import click
 
 from windfall.bags.submission import Submission
 from windfall.cli.show.output import busy, note
-from windfall.errors import Missed
+from windfall.errors import BadInput, Missed
 from windfall.units import show_duration, show_usd
 
 if TYPE_CHECKING:
+    from windfall.cli.options import Place
+    from windfall.cli.plan.bag import Asked
+    from windfall.sim.clouds.market import Supply
     from windfall.sim.studies.forecast import Forecast, Question, Run
 
 RUNS, LEAST_RUNS, LONG_S, LONGEST_S = 12, 3, 4.0, 10.0
@@ -30,15 +34,16 @@ class _Enough(Exception):
     """There are runs enough: those that have not ended are not waited for."""
 
 
-def check_budget(bag: Submission, pools: Sequence[Any]) -> None:
+def check_budget(bag: Submission, pools: Sequence[Any], place: Place) -> None:
     """Ask on a terminal, refuse elsewhere (Missed, exit code 4), where the forecast lies above the budget.
 
-    Only a bag with a budget, a deadline and estimates that rents from `pools` can be forecast.
+    Only a bag with a budget, a deadline and estimates that rents from `pools`, or from those of a server that runs, can
+    be forecast.
     """
     budget_microusd = bag.spec.budget_microusd
-    if budget_microusd is None or bag.spec.deadline_s is None or bag.shape is not None or not pools:
+    if budget_microusd is None or bag.spec.deadline_s is None or bag.shape is not None:
         return
-    expected = _expected(bag, pools)
+    expected = _expected(bag, pools, place)
     if expected is None or expected[0] <= budget_microusd / 1e6:
         return
     said = f"{expected[1]}, above the budget of {show_usd(budget_microusd / 1e6)}"
@@ -53,12 +58,12 @@ def check_budget(bag: Submission, pools: Sequence[Any]) -> None:
     )
 
 
-def say_what_cannot_be_promised(bag: Submission, pools: Sequence[Any]) -> None:
+def say_what_cannot_be_promised(bag: Submission, pools: Sequence[Any], place: Place) -> None:
     """Note on standard error that the deadline is not kept as surely as asked, and which one would be.
 
-    Only of a bag with a deadline and estimates that rents from `pools`; by its first plan.
+    Only of a bag with a deadline and estimates that rents machines; by its first plan.
     """
-    question = None if bag.spec.deadline_s is None or bag.shape is not None or not pools else _question(bag, pools)
+    question = None if bag.spec.deadline_s is None or bag.shape is not None else _question(bag, pools, place)
     if question is None:
         return
     from windfall.sim.studies.forecast import first_plan  # not above: a run without a deadline need not load it
@@ -73,31 +78,49 @@ def say_what_cannot_be_promised(bag: Submission, pools: Sequence[Any]) -> None:
         note("  try: windfall plan, which simulates how often it is kept; a later --deadline; or a lower --confidence")
 
 
-def _question(bag: Submission, pools: Sequence[Any]) -> Question | None:
+def _question(bag: Submission, pools: Sequence[Any], place: Place) -> Question | None:
     """What to simulate; None if it is not known what may be rented or how long tasks take, or nothing is in time."""
-    from windfall.cli.plan.bag import Asked, question_of, supplies_of
+    if not (pools or bag.spec.pools) or any(klass.estimate_s is None for klass in bag.spec.task_classes()):
+        return None
+    from windfall.cli.plan.bag import question_of
     from windfall.sim.studies.forecast import bundled, earliest_s
 
-    if not set(bag.spec.pools) <= {pool.name for pool in pools}:
+    asked, supplies = _rented(bag, pools, place)
+    if not supplies:
         return None
-    supplies = supplies_of(pools, tuple(bag.spec.pools), "--pools", [])
-    if not supplies or any(klass.estimate_s is None for klass in bag.spec.task_classes()):
-        return None
-    question = question_of(Asked(job=bag.spec.name), bag, supplies, None, [])
+    question = question_of(asked, bag, supplies, None, [])
     soonest_s = earliest_s(question)
     if isinf(soonest_s) or soonest_s > float(bag.spec.deadline_s or 0.0):
         return None
     return bundled(question, float(bag.spec.deadline_s or 0.0))[0]
 
 
-def _expected(bag: Submission, pools: Sequence[Any]) -> tuple[float, str] | None:
+def _rented(bag: Submission, pools: Sequence[Any], place: Place) -> tuple[Asked, tuple[Supply, ...]]:
+    """What the job may rent, of the file of pools or of the server that runs; nothing if that is not known."""
+    from windfall.cli.plan.bag import Asked, from_server, supplies_of
+
+    names = tuple(bag.spec.pools)
+    if pools:
+        known = set(names) <= {pool.name for pool in pools}
+        return Asked(job=bag.spec.name), supplies_of(pools, names, "--pools", []) if known else ()
+    asked = Asked(job=bag.spec.name, pools=names, place=place)
+    if not place.runs():
+        return asked, ()
+    try:
+        return asked, from_server(asked, [])
+    except BadInput:
+        # The server itself says what is wrong with the names of the pools.
+        return asked, ()
+
+
+def _expected(bag: Submission, pools: Sequence[Any], place: Place) -> tuple[float, str] | None:
     """What the job costs if it is carried out without regard to the budget: dollars, and in words.
 
     By some simulated runs; where they take too long, by what the first plan expects.
     """
     from windfall.sim.studies.forecast import first_plan
 
-    question, deadline_s = _question(bag, pools), float(bag.spec.deadline_s or 0.0)
+    question, deadline_s = _question(bag, pools, place), float(bag.spec.deadline_s or 0.0)
     if question is None:
         return None
     made = _forecast(question, deadline_s)

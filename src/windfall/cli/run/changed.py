@@ -22,12 +22,12 @@ from windfall.bags.spec import JobSpec, Source
 from windfall.bags.submission import Submission
 from windfall.bags.template import BRACES
 from windfall.cli.show.output import note, plural
-from windfall.client import Client
+from windfall.client import Client, Job
 from windfall.errors import BadInput
 
 Json = dict[str, Any]
 _KINDS = ("lines", "rows", "range")
-_SAME = ("command", "env", "task_env", "cwd", "task_cwd", "stdin", "inputs", "outputs", "python")
+_SAME = ("command", "env", "task_env", "cwd", "task_cwd", "stdin", "inputs", "outputs", "python", "image")
 """Fields of a specification that say what a task does."""
 _MOST_JOBS = 20
 """The newest jobs of the same name that are looked at."""
@@ -35,8 +35,15 @@ _MOST_JOBS = 20
 
 def only_changed(client: Client, bag: Submission) -> tuple[Submission | None, int | None]:
     """The bag without the tasks that are done, None if all are; and the newest job that has done one of them."""
-    if bag.shape is not None or bag.spec.source.kind not in _KINDS:
-        raise BadInput("--changed goes with a list, a CSV file or a range", hint="leave it out to run every task")
+    if bag.shape is not None:
+        from windfall.cli.run.changed_workflow import without_done
+
+        return _told(bag, *without_done(client, bag, _alike(client, bag)))
+    if bag.spec.source.kind not in _KINDS:
+        raise BadInput(
+            "--changed goes with a list, a CSV file, a range or a workflow file",
+            hint="leave it out to run every task",
+        )
     if any(match[2] == "#" for text in _templates(bag.spec) for match in BRACES.finditer(text)):
         raise BadInput(
             "--changed does not go with {#}: tasks that are left out would change the numbers of the others",
@@ -53,14 +60,20 @@ def only_changed(client: Client, bag: Submission) -> tuple[Submission | None, in
             left.append(item)
         else:
             jobs.add(job)
+    return _told(bag, _with_items(bag, left) if left else None, jobs)
+
+
+def _told(bag: Submission, left: Submission | None, jobs: set[int]) -> tuple[Submission | None, int | None]:
+    """What is left to run, after saying whose results stand for the rest."""
     if not jobs:
         return bag, None
     several = ", ".join(map(str, sorted(jobs)))
+    done = bag.count - (left.count if left else 0)
     note(
-        f"{bag.count - len(left):,} of {plural(bag.count, 'task')} done before and unchanged: not run again; their"
+        f"{done:,} of {plural(bag.count, 'task')} done before and unchanged: not run again; their"
         f" results are those of job{'s' * (len(jobs) > 1)} {several}"
     )
-    return (_with_items(bag, left) if left else None), max(jobs)
+    return left, max(jobs)
 
 
 def _templates(spec: JobSpec) -> list[str]:
@@ -69,17 +82,20 @@ def _templates(spec: JobSpec) -> list[str]:
 
 def _done(client: Client, bag: Submission) -> dict[str, tuple[float, int]]:
     """When each task was done last and by which job, by what the task is."""
-    wanted = _what_it_does(msgspec.to_builtins(bag.spec))
     found: dict[str, tuple[float, int]] = {}
-    for status in [row for row in client.jobs() if row["name"] == bag.spec.name][:_MOST_JOBS]:
-        job = client.job(status["job"])
-        if _what_it_does(job.spec()) != wanted:
-            continue
-        ends = {row["task"]: row["end_s"] for row in job.tasks("done")}
+    for job in _alike(client, bag):
+        ends = {row["task"]: row["end_s"] for row in job.tasks("done") if row["end_s"] is not None}
         for task, command, parameters in job.commands() if ends else ():
-            if ends.get(task) is not None:
+            if task in ends:
                 found.setdefault(_key(command, parameters), (ends[task], job.id))
     return found
+
+
+def _alike(client: Client, bag: Submission) -> list[Job]:
+    """Earlier jobs of the same name that do the same to their parameters or tasks, the newest first."""
+    wanted = _what_it_does(msgspec.to_builtins(bag.spec))
+    named = [row["job"] for row in client.jobs() if row["name"] == bag.spec.name][:_MOST_JOBS]
+    return [job for job in map(client.job, named) if _what_it_does(job.spec()) == wanted]
 
 
 def _what_it_does(spec: Json) -> Json:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
+from windfall.api.answers import JobPool
 from windfall.bags.submission import Request, Submission, directories, read_job
 from windfall.cli.exits import Terminated, ending, good_order, output_lost
 from windfall.cli.options import (
@@ -28,10 +29,10 @@ from windfall.cli.run import continuing
 from windfall.cli.run.afford import check_budget, say_what_cannot_be_promised
 from windfall.cli.run.follow import follow
 from windfall.cli.run.foresee import Foresight
-from windfall.cli.show.output import busy, deadline_words, note, plural, print_json
+from windfall.cli.show.output import busy, deadline_words, note, plain, plural, print_json
 from windfall.cli.show.summary import INTERRUPTED, document, exit_code, print_summary
 from windfall.client import Client, Job
-from windfall.client.local import LocalServer, here, running_server, state_location
+from windfall.client.local.server import LocalServer, here, running_server, state_location
 from windfall.client.results import ENDED
 from windfall.errors import BadInput
 from windfall.store.location import StateLocation
@@ -96,6 +97,7 @@ def run(
       windfall run --resume last                          continue it
       windfall run --resume last tasks.txt                and append the lines that are new
       windfall run --changed --csv runs.csv -- ./fit {x}  only rows that are new or changed
+      windfall run --changed workflow.toml                only tasks that have changed, and those after them
       windfall run tasks.txt --deadline 35m --pools pools.toml --pool cloud
 
     \b
@@ -112,8 +114,8 @@ def run(
     bag = _with_pool(_prepared(request, resume, place), pools)
     _refuse_missing_directory(bag, pools, place)
     if isinstance(bag, Submission) and not yes:
-        check_budget(bag, pools)
-        say_what_cannot_be_promised(bag, pools)
+        check_budget(bag, pools, place)
+        say_what_cannot_be_promised(bag, pools, place)
     return run_bag(
         place, bag, resume=resume, slots=slots, max_wait_s=max_wait_s, as_json=as_json, pools=pools, tail=tail,
         listen=listen, changed=changed,
@@ -178,11 +180,10 @@ def submit(request: Request, place: Place, as_json: bool, reject: bool, accept_l
     _refuse_missing_directory(read, (), place)
     with _client_for(place, state) as client:
         bag = _of_class(client, read)
-        _check_fleet(client, bag, reject, accept_late)
         bag.spec = msgspec.structs.replace(bag.spec, key=f"submit-{os.urandom(12).hex()}")
-        sent = _send(client, bag)
+        sent = _send(client, bag, reject=reject, accept_late=accept_late)
     if as_json:
-        print_json({"job": sent.id, "name": sent.name, "tasks": bag.count})
+        print_json({"job": sent.id, "name": sent.name, "tasks": bag.count, "admission": sent.admission})
         return
     click.echo(sent.id)
     if idle:
@@ -194,18 +195,6 @@ def submit(request: Request, place: Place, as_json: bool, reject: bool, accept_l
         due = "" if bag.spec.deadline_s is None else f", deadline {deadline_words(time.time() + bag.spec.deadline_s)}"
         note(f"job {sent.id} '{sent.name}', {plural(bag.count, 'task')}{due}")
         note(f"  try: windfall status {sent.id}{place.words}")
-
-
-def _check_fleet(client: Client, bag: Submission, reject: bool, accept_late: bool) -> None:
-    if (reject or accept_late) and not bag.spec.fleet:
-        option = "--reject" if reject else "--accept-late"
-        raise BadInput(f"{option} goes with --fleet", hint="try: windfall submit ... --fleet NAME --deadline 2h")
-    if reject and accept_late:
-        raise BadInput("--reject and --accept-late exclude each other", hint="leave one of them out")
-    if bag.spec.fleet:
-        from windfall.cli.run.admit import check_fleet  # not above: it loads the planners
-
-        check_fleet(client, bag, reject, accept_late)
 
 
 def _client_for(place: Place, state: StateLocation | None) -> Client:
@@ -248,7 +237,7 @@ def _read(request: Request) -> Submission | Request:
         from windfall.policy import compile_policies
 
         compile_policies(bag.spec.policies, {"BOT": [*bag.spec.tags, *bag.spec.attributes]})
-    for remark in bag.remarks:
+    for remark in [*bag.remarks, *bag.unmeasured]:
         note(f"windfall: {remark}")
     return bag
 
@@ -398,7 +387,7 @@ def _run(
             left, before = only_changed(client, read)
             if left is None:
                 session.job = client.job(before or "last")
-                return session.job.status()
+                return plain(session.job.status())
             read = left
         job = continuing.submitted(client, read, _send, session.place.words)
     session.job = job
@@ -419,7 +408,7 @@ def _run(
     if session.local is not None:
         session.local.start_work()
     if status["state"] in ENDED:
-        return status
+        return plain(status)
     session.foresight = Foresight(client.transport.url, client.transport.token, job.id)
     try:
         return follow(job, max_wait_s, session.foresight, session.keep, tail)
@@ -427,12 +416,22 @@ def _run(
         session.foresight.close()
 
 
-def _send(client: Client, bag: Submission) -> Job:
+def _send(client: Client, bag: Submission, reject: bool = False, accept_late: bool = False) -> Job:
+    """The job that was submitted; says if its fleet would not be in time."""
     if bag.count < _SENT_AT_ONCE:
-        return client.job(client.send(bag).job)
-    with busy(f"submitting {plural(bag.count, 'task')}") as show:
-        sent = client.send(bag, lambda total: show(f"submitting {total:,} of {bag.count:,} tasks"))
-    return client.job(sent.job)
+        sent = client.send(bag, reject=reject, accept_late=accept_late)
+    else:
+        with busy(f"submitting {plural(bag.count, 'task')}") as show:
+
+            def told(total: int) -> None:
+                show(f"submitting {total:,} of {bag.count:,} tasks")
+
+            sent = client.send(bag, told, reject=reject, accept_late=accept_late)
+    for line in sent.admission["says"] if sent.admission is not None else ():
+        note(line)
+    job = client.job(sent.job)
+    job.admission = sent.admission
+    return job
 
 
 def _pause_leftovers(session: Session, mine: Job) -> None:
@@ -466,7 +465,9 @@ def _finish(session: Session, status: Json, as_json: bool) -> int:
     return code
 
 
-def _print_end(session: Session, status: Json, groups: list[Json], pools: list[Json], as_json: bool) -> None:
+def _print_end(
+    session: Session, status: Json, groups: Sequence[Mapping[str, Any]], pools: Sequence[JobPool], as_json: bool
+) -> None:
     if as_json:
         print_json(document(status, groups, pools))
     else:
@@ -483,7 +484,7 @@ def _settled_bill(job: Job, status: Json) -> Json:
         if time.monotonic() > until_s:
             break
         time.sleep(0.1)
-        status = job.status()
+        status = plain(job.status())
     return status
 
 

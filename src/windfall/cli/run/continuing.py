@@ -12,11 +12,12 @@ from typing import Any
 
 import msgspec
 
+from windfall.api.answers import JobStatus
 from windfall.bags.chunks import behind, digest
 from windfall.bags.submission import Submission
 from windfall.cli.show.output import note, plural
 from windfall.client import Client, Job
-from windfall.client.sending import append_chunks
+from windfall.client.submitting.sending import append_chunks
 from windfall.errors import BadInput
 
 Json = dict[str, Any]
@@ -29,7 +30,7 @@ _GROWING = ("lines", "rows")
 def submitted(client: Client, bag: Submission, send: Send, place_words: str = "") -> Job:
     """The job of this bag: an unfinished one of the same command, or a new one."""
     alike, same = _hash(bag.identity, bag), _hash(bag.fingerprint, bag)
-    changed: list[Json] = []
+    changed: list[JobStatus] = []
     for status in [status for state in _UNFINISHED for status in client.jobs(state)]:
         if status["name"] != bag.spec.name:
             continue
@@ -99,6 +100,6 @@ def _with_key(bag: Submission, key: str) -> Submission:
     return bag
 
 
-def _say_going_on(status: Json, total: int) -> None:
+def _say_going_on(status: JobStatus, total: int) -> None:
     ended = status["tasks"]["done"] + status["tasks"]["failed"]
     note(f"going on with job {status['job']} '{status['name']}': {ended:,} of {total:,} tasks have ended")

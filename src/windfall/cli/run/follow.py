@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any
 
+from windfall.api.explained import Waiting
 from windfall.cli.run.foresee import Foresight
 from windfall.cli.run.tail import Tail
 from windfall.cli.show.money import plan_words
-from windfall.cli.show.output import note
+from windfall.cli.show.output import note, plain
 from windfall.cli.show.progress import Progress
 from windfall.client import Job
 from windfall.client.job import POLL_S
@@ -27,7 +28,7 @@ def statuses(job: Job, timeout_s: float | None = None) -> Iterator[Json]:
     """Statuses as they change, at a pace that people and servers can follow, until the job has ended."""
     began_s = time.monotonic()
     status = job.status()
-    yield status
+    yield plain(status)
     while status["state"] not in ENDED:
         elapsed_s = time.monotonic() - began_s
         if timeout_s is not None and elapsed_s >= timeout_s:
@@ -39,10 +40,10 @@ def statuses(job: Job, timeout_s: float | None = None) -> Iterator[Json]:
         if timeout_s is not None:
             wait_s = max(0.0, min(wait_s, timeout_s - elapsed_s))
         status = job.status(newer_than=status["version"], wait_s=wait_s)
-        yield status
+        yield plain(status)
 
 
-def is_idle(status: Json) -> bool:
+def is_idle(status: Mapping[str, Any]) -> bool:
     """Nothing of it runs although something waits."""
     return status["state"] == "running" and not status["tasks"]["running"] and status["tasks"]["waiting"] > 0
 
@@ -112,7 +113,7 @@ class StuckWatch:
         self._said = why
 
 
-def in_one_line(waiting: Json) -> str:
+def in_one_line(waiting: Waiting) -> str:
     """Why a job waits, as its greatest reasons."""
     clauses = [f"{reason['hosts']} x {reason['clause']}" for reason in waiting["reasons"][:3]]
     return str(waiting["because"]) + (f" ({', '.join(clauses)})" if clauses else "")
@@ -139,17 +140,17 @@ def follow(
                 progress.update(status)
                 if watch.is_out_of_money(status):
                     # Paused until somebody raises the budget and resumes the job.
-                    return job.change(paused=True)
+                    return plain(job.change(paused=True))
             return status
         except KeyboardInterrupt:
             pass
-        status = job.change(paused=True)
+        status = plain(job.change(paused=True))
         progress.remark = "stopping: what runs may finish; Ctrl-C again stops it now"
         if not progress.is_seen:
             note(f"windfall: {progress.remark}")
         while status["tasks"]["running"] and status["state"] not in ENDED:
             progress.update(status)
             time.sleep(0.1)
-            status = job.status(newer_than=status["version"], wait_s=1.0)
+            status = plain(job.status(newer_than=status["version"], wait_s=1.0))
             seen(status)
     return status

@@ -1,7 +1,8 @@
-"""`windfall import`: job files from what other systems have. Touches the terminal and the files named."""
+"""`windfall import`: job and workflow files from what other systems have. Touches the terminal and files named."""
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -9,8 +10,8 @@ import click
 
 from windfall.bags.sbatch import as_toml, read_sbatch
 from windfall.cli.options import json_option
-from windfall.cli.show.output import print_json
-from windfall.client.local import here
+from windfall.cli.show.output import plural, print_json
+from windfall.client.local.server import here
 from windfall.errors import BadInput
 
 MOST_BYTES = 4 << 20
@@ -18,12 +19,13 @@ MOST_BYTES = 4 << 20
 
 @click.group("import")
 def import_group() -> None:
-    """Make job files of what you have for other systems.
+    """Make job files and workflow files of what you have for other systems.
 
     \b
     Examples:
       windfall import sbatch array.sh
       windfall import sbatch array.sh -o array.toml && windfall run array.toml
+      windfall import nextflow results -o recorded.json
     """
 
 
@@ -51,13 +53,69 @@ def sbatch(file: str, out: str | None, ignore: tuple[str, ...], as_json: bool) -
         if not as_json:
             click.echo(as_toml(found), nl=False)
         return
-    try:
-        Path(out).write_text(as_toml(found))
-    except OSError as error:
-        raise BadInput(f"{out} cannot be written: {error.strerror}", hint="choose another file") from None
+    _write(out, as_toml(found))
     if not as_json:
         slots = "" if found.slots is None else f"--slots {found.slots} "
         click.echo(f"wrote {out}.  try: windfall run {slots}{shlex.quote(out)}")
+
+
+@import_group.command()
+@click.argument("folder")
+@click.option("-o", "--out", metavar="FILE", help="Where to write the workflow; standard output if not said.")
+def pegasus(folder: str, out: str | None) -> None:
+    """Make a workflow file (WfFormat) of the submit directory of a run of Pegasus 5.
+
+    Carries over tasks, what they wait for, files and their sizes, arguments, and of kickstart's records run times,
+    memory and hosts; jobs that Pegasus added (transfers, cleanup) are left out. Needs wfcommons:
+    pip install 'windfall[wfcommons]'.
+
+    \b
+    Example:
+      windfall import pegasus submit/user/pegasus/diamond/run0001 -o recorded.json
+      windfall plan --workflow recorded.json --offers offers.toml --deadline 2h
+    """
+    _import_trace("Pegasus", folder, out)
+
+
+@import_group.command()
+@click.argument("folder")
+@click.option("-o", "--out", metavar="FILE", help="Where to write the workflow; standard output if not said.")
+def nextflow(folder: str, out: str | None) -> None:
+    """Make a workflow file (WfFormat) of a run of Nextflow.
+
+    The folder holds a trace file (*trace*.txt) and the ro-crate-metadata.json of Nextflow's plug-in nf-prov. Carries
+    over tasks, the files they made and read, and the trace's duration, which is from submission to end. Needs
+    wfcommons: pip install 'windfall[wfcommons]'.
+
+    \b
+    Example:
+      windfall import nextflow results -o recorded.json
+      windfall run --workflow recorded.json --emulate --time-scale 100
+    """
+    _import_trace("Nextflow", folder, out)
+
+
+def _import_trace(system: str, folder: str, out: str | None) -> None:
+    from windfall.workflows.traces import read_trace
+
+    document, spec = read_trace(system, Path(folder))
+    text = json.dumps(document, indent=1) + "\n"
+    if out is None:
+        click.echo(text, nl=False)
+    else:
+        _write(out, text)
+        tasks = f"{plural(len(spec.tasks), 'task')}, {plural(spec.graph.edges, 'edge')}"
+        click.echo(f"wrote {out}: {tasks}.  try: windfall workflow check {shlex.quote(out)}")
+    silent = [task.id for task in spec.tasks if not task.runtime_s]
+    if silent:
+        click.echo(f"windfall: no run time was recorded of {plural(len(silent), 'task')}, as {silent[0]}", err=True)
+
+
+def _write(out: str, text: str) -> None:
+    try:
+        Path(out).write_text(text)
+    except OSError as error:
+        raise BadInput(f"{out} cannot be written: {error.strerror}", hint="choose another file") from None
 
 
 def _text(file: str) -> str:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import click
 
+from windfall.api.about import AccountWithKey
 from windfall.cli.options import Place, json_option, place_options
 from windfall.cli.show.output import moment, note, print_json, print_table
 from windfall.client import Client
-from windfall.client.local import LocalServer, state_location
+from windfall.client.local.server import LocalServer, state_location
 from windfall.errors import BadInput
 
-Json = dict[str, Any]
 POOL = "boinc"
 
 _pool_option = click.option("--pool", default=POOL, show_default=True, metavar="NAME", help="The pool of volunteers.")
@@ -93,15 +93,14 @@ def show(pool: str, place: Place, as_json: bool) -> None:
     where = "on this server" if shown["key_is_here"] else "not on this server"
     click.echo(f"launcher {shown['launcher']['file']}, MD5 {shown['launcher']['md5']}; the signing key is {where}")
     if shown["accounts"]:
-        names = ["account", "name", "hosts", "done", "credit"]
-        rows = shown["accounts"]
         print_table(
-            [*names, "since", "remark"],
+            ["account", "name", "hosts", "done", "credit", "since", "remark"],
             (
-                [*(row[name] for name in names), moment(row["created_s"]), "closed" if row["closed"] else ""]
-                for row in rows
+                [row["account"], row["name"], row["hosts"], row["done"], f"{row['credit']:.2f}",
+                 moment(row["created_s"]), "closed" if row["closed"] else ""]
+                for row in shown["accounts"]
             ),
-        )
+        )  # fmt: skip
 
 
 @boinc.command("add-account")
@@ -118,7 +117,7 @@ def add_account(name: str, show_name: bool, while_busy: bool, pool: str, place: 
     _print_key(made, as_json)
 
 
-def _print_key(made: Json, as_json: bool) -> None:
+def _print_key(made: AccountWithKey, as_json: bool) -> None:
     if as_json:
         print_json(made)
         return
@@ -176,3 +175,58 @@ def rotate_key(account: int | None, pool: str, place: Place, as_json: bool) -> N
         print_json(shown)
     else:
         click.echo(f"the launcher is signed with a new key: {shown['launcher']['file']}")
+
+
+@boinc.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--key", required=True, type=click.Path(path_type=Path), help="The private key; made if there is none.")
+@click.option("--launcher", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Sign this file.")
+@click.option("--rotate", is_flag=True, help="Make another key, signed by the one that is there.")
+@json_option
+def sign(folder: Path, key: Path, launcher: Path | None, rotate: bool, as_json: bool) -> None:
+    """Sign the launcher on a machine that is not the server, so that the server never has the private key.
+
+    FOLDER gets what the server needs, without the key: copy it to pools/boinc of the server's state. The launcher is
+    compiled here, unless --launcher names one that was compiled elsewhere.
+    """
+    from windfall.boinc.keys import Keys
+
+    if key.resolve().is_relative_to(folder.resolve()):
+        raise BadInput(f"--key {key} lies in {folder}, which goes to the server", hint="keep the key elsewhere")
+    if rotate and launcher is not None:
+        raise BadInput(
+            "--rotate signs the launcher that was signed before", hint="leave out --launcher, or call it twice"
+        )
+    try:
+        data = None if launcher is None else launcher.read_bytes()
+        if data == b"":
+            raise BadInput(f"--launcher {launcher} is empty")
+        key.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        is_new = not key.exists()
+        keys = Keys(folder, key)
+        signed = keys.rotate() if rotate else keys.sign(data)
+    except OSError as error:
+        raise BadInput(f"{error.filename}: {error.strerror}", hint="name another FOLDER or --key") from None
+    if as_json:
+        print_json({"folder": str(folder), "key": str(key), "new_key": is_new, "file": signed.file, "md5": signed.md5,
+                    "version": signed.version, "public_key": signed.public.text()})  # fmt: skip
+        return
+    click.echo(f"{folder / signed.file} is signed, MD5 {signed.md5}")
+    if is_new:
+        note(f"  {key} was not there: a new key was made, by which clients will know the project")
+    note(f"  the private key stays in {key}: keep it off the server, and keep a copy")
+    note(f"  copy {folder} to pools/{POOL} of the server's state, then: windfall boinc enable (or: reload)")
+
+
+@boinc.command()
+@_pool_option
+@place_options
+@json_option
+def reload(pool: str, place: Place, as_json: bool) -> None:
+    """Use the launcher that was signed elsewhere and copied to the server's folder meanwhile."""
+    with place.open() as client:
+        shown = client.tell_front(pool, "reload")
+    if as_json:
+        print_json(shown)
+    else:
+        click.echo(f"clients get {shown['launcher']['file']}, MD5 {shown['launcher']['md5']}")

@@ -84,6 +84,7 @@ def _state(options: Options, location: StateLocation) -> str:
     store = open_following(location)
     try:
         holder, rows, last = store.holder(), store.tokens(), store.last_seq()
+        store.check_blobs()
     finally:
         store.close()
     if holder.process and options.standby_s is None:

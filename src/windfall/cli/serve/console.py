@@ -8,7 +8,7 @@ import click
 
 from windfall.cli.options import Place, json_option, place_options
 from windfall.cli.show.output import note, print_json
-from windfall.client.local import running_server, state_location
+from windfall.client.local.server import running_server, state_location
 from windfall.errors import Unreachable
 from windfall.units import show_duration
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from windfall.api.renting import FleetJob, FleetMachine, FleetRow
+from windfall.cli.jobs.explain import sharing_lines
 from windfall.cli.options import Place, json_option, place_options
 from windfall.cli.show.output import moment, note, plural, print_json, print_table
 from windfall.errors import BadInput
@@ -155,7 +157,7 @@ def list_(place: Place, as_json: bool) -> None:
     print_table(heads, (_cells(row) for row in rows))
 
 
-def _cells(row: Json) -> list[Any]:
+def _cells(row: FleetRow) -> list[Any]:
     return [
         row["fleet"],
         row["mode"],
@@ -170,8 +172,9 @@ def _cells(row: Json) -> list[Any]:
     ]
 
 
-def _budget(row: Json) -> str:
-    return "-" if row["budget_usd"] is None else show_rate(row["budget_usd"], row["budget_s"])
+def _budget(row: FleetRow) -> str:
+    usd, every_s = row["budget_usd"], row["budget_s"]
+    return "-" if usd is None or every_s is None else show_rate(usd, every_s)
 
 
 @fleet.command()
@@ -190,7 +193,7 @@ def info(name: str, place: Place, as_json: bool) -> None:
         f"{plural(told['machines'], 'machine')}, {show_usd(told['spent_usd'])} spent, "
         f"{show_usd(told['idle_usd'])} of it for cycles that no job used"
     )
-    if told["budget_usd"] is not None:
+    if told["budget_left_usd"] is not None:
         left = f"{show_usd(told['budget_left_usd'])} is left until {moment(told['budget_until_s'])}"
         click.echo(f"  budget      {_budget(told)}; {left}")
     for owner in sorted({*told["owner_shares"], *told["owner_caps"]}):
@@ -203,13 +206,19 @@ def info(name: str, place: Place, as_json: bool) -> None:
         click.echo(f"  refused     {line}")
     if told["unfinished"]:
         heads = ["job", "name", "state", "owner", "unfinished", "of", "deadline"]
-        names = ["job", "name", "state", "owner", "unfinished", "total"]
-        print_table(heads, ([*(row[key] for key in names), moment(row["deadline_s"])] for row in told["unfinished"]))
+        print_table(heads, map(_job, told["unfinished"]))
     if told["there"]:
         print_table(["machine", "offer", "phase", "held", "$", "jobs"], (_machine(row) for row in told["there"]))
+    for line in sharing_lines([row for row in told["there"] if len(row["jobs"]) > 1]):
+        click.echo(line)
 
 
-def _machine(row: Json) -> list[Any]:
+def _job(row: FleetJob) -> list[Any]:
+    said = [row["job"], row["name"], row["state"], row["owner"], row["unfinished"], row["total"]]
+    return [*said, moment(row["deadline_s"])]
+
+
+def _machine(row: FleetMachine) -> list[Any]:
     jobs = ", ".join(f"{part['job']} ({show_usd(part['cost_usd'])})" for part in row["jobs"][:8])
     more = f" and {len(row['jobs']) - 8} more" if len(row["jobs"]) > 8 else ""
     held = show_duration(row["billed_s"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from windfall.api.answers import HostRow, OneHost
 from windfall.cli.options import Place, json_option, place_options
 from windfall.cli.show.output import plural, print_json, print_table
 from windfall.units import parse_duration, show_duration
@@ -30,12 +31,17 @@ def host() -> None:
 @place_options
 @json_option
 def list_(place: Place, as_json: bool) -> None:
-    """List the hosts that have ever asked for work."""
+    """List the hosts that have asked for work.
+
+    Those that left long ago are forgotten (windfall server --retain host-age=90d); what they did is told as a sum.
+    """
     with place.open() as client:
-        hosts = client.hosts()
+        answer = client.all_hosts()
+    hosts, forgotten = answer["hosts"], answer.get("forgotten", [])
     if as_json:
-        print_json({"hosts": hosts})
-    elif not hosts:
+        print_json({"hosts": hosts, "forgotten": forgotten})
+        return
+    if not hosts and not forgotten:
         click.echo("no host has asked for work yet.  try: windfall worker --server URL --token T")
     else:
         print_table(
@@ -55,15 +61,18 @@ def list_(place: Place, as_json: bool) -> None:
                 for row in hosts
             ),
         )
+    for row in forgotten:
+        said = f"{row['done']} tasks done, {row['failed']} failed, {row['lost']} lost"
+        click.echo(f"forgotten, of pool {row['pool'] or 'others'}: {plural(row['hosts'], 'host')} with {said}")
 
 
-def _state(row: Json) -> str:
-    marks = [name for name in ("blocked", "draining") if row[name]]
+def _state(row: HostRow) -> str:
+    marks = [name for name, holds in (("blocked", row["blocked"]), ("draining", row["draining"])) if holds]
     marks += ["probation"] if row["probation_until"] is not None else []
     return f"{row['state']} ({', '.join(marks)})" if marks else str(row["state"])
 
 
-def _remark(row: Json) -> str:
+def _remark(row: HostRow) -> str:
     """Why it gets nothing, or left."""
     if row["blocked"]:
         return str(row["blocked"])
@@ -78,7 +87,7 @@ def _of_host(function: Callable[..., None]) -> click.Command:
     return host.command()(click.argument("name")(place_options(json_option(function))))
 
 
-def _tell(place: Place, name: str, order: str, **fields: Any) -> Json:
+def _tell(place: Place, name: str, order: str, **fields: Any) -> OneHost:
     with place.open() as client:
         return client.tell_host(name, order, **fields)
 
@@ -118,26 +127,26 @@ def drain(name: str, place: Place, as_json: bool) -> None:
     _answer(row, f"host {row['host']} gets no more tasks, and its worker ends; {_held(row)}", as_json)
 
 
-def _held(row: Json) -> str:
+def _held(row: OneHost) -> str:
     """What becomes of the tasks that a host has."""
     return f"{plural(row['held'], 'task')} that it has will be finished first" if row["held"] else "it has none now"
 
 
-def _answer(row: Json, sentence: str, as_json: bool) -> None:
+def _answer(row: OneHost, sentence: str, as_json: bool) -> None:
     if as_json:
         print_json(row)
     else:
         click.echo(sentence)
 
 
-def _show(row: Json, as_json: bool) -> None:
+def _show(row: OneHost, as_json: bool) -> None:
     if as_json:
         print_json(row)
         return
     click.echo(f"host {row['host']}: {_state(row)}")
     for key, value in row.items():
         if key == "ad":
-            for name, part in (value or {}).items():
+            for name, part in row["ad"].items():
                 click.echo(f"  ad.{name:<14} {part}")
         elif key not in ("host", "state") and value not in (None, "", [], False):
             click.echo(f"  {key:<17} {value}")

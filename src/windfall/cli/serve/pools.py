@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import time
 import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from windfall.api.answers import PoolRow, RentingPool
+from windfall.api.renting import MachineRow, Machines, OfferRow, Stranger
+from windfall.api.small import PoolFindings
 from windfall.cli.options import Place, json_option, place_options
 from windfall.cli.show.output import moment, note, print_json, print_table
 from windfall.client import Client
-from windfall.client.local import LocalServer, here, state_location
+from windfall.client.local.server import LocalServer, here, state_location
 from windfall.errors import BadInput
 from windfall.units import parse_duration, show_duration, show_price
 
@@ -41,7 +45,8 @@ def list_(place: Place, as_json: bool) -> None:
     """List the pools: limits, running and wanted workers, and offers of machines."""
     with place.open() as client:
         states, rented = client.pool_states(), client.machines(there=True)
-    pools, renting = states["pools"], states["renting"]
+    pools: Sequence[Mapping[str, Any]] = states["pools"]
+    renting = states["renting"]
     if as_json:
         told = {"pools": pools, "renting": renting, "offers": rented["offers"], "strangers": rented["strangers"]}
         print_json(told)
@@ -60,29 +65,28 @@ def list_(place: Place, as_json: bool) -> None:
     _warn_of_strangers(rented["strangers"])
 
 
-def _print_offers(rented: Json) -> None:
-    def of(offer: Json) -> int:
+def _print_offers(rented: Machines) -> None:
+    def of(offer: OfferRow) -> int:
         machines = rented["machines"]
         return sum((row["pool"], row["offer"]) == (offer["pool"], offer["offer"]) for row in machines)
 
     heads = ["pool", "offer", "market", "cores", "price", "boots in", "limit", "rented"]
-    names = ["pool", "offer", "market", "cores"]
     print_table(
         heads,
         (
-            [*(row[name] for name in names), show_price(row["price_usd"], row["cycle_s"]), show_duration(row["lag_s"]),
-             row["limit"], of(row)]
+            [row["pool"], row["offer"], row["market"], row["cores"], show_price(row["price_usd"], row["cycle_s"]),
+             show_duration(row["lag_s"]), row["limit"], of(row)]
             for row in rented["offers"]
         ),
     )  # fmt: skip
 
 
-def _warn_of_strangers(strangers: list[Json]) -> None:
+def _warn_of_strangers(strangers: list[Stranger]) -> None:
     for row in strangers:
         note(f"pool {row['pool']}: machine {row['id']} is not one of this server's: {row['about']}")
 
 
-def _mode(row: Json) -> str:
+def _mode(row: Mapping[str, Any]) -> str:
     """What an operator has said about a pool; empty if it is open."""
     if row["mode"] == "open":
         return ""
@@ -90,7 +94,7 @@ def _mode(row: Json) -> str:
     return f"{row['mode']} for {show_duration(since_s)}" + (f": {row['reason']}" if row["reason"] else "")
 
 
-def _remark(row: Json) -> str:
+def _remark(row: Mapping[str, Any]) -> str:
     if mode := _mode(row):
         return mode
     if row["closed_until"] is not None:
@@ -108,7 +112,7 @@ def info(name: str, place: Place, as_json: bool) -> None:
     """Show one pool, and the hosts that came from it."""
     with place.open() as client:
         states = client.pool_states()
-        hosts = [row for row in client.hosts() if row["pool"] == name]
+        hosts: list[Mapping[str, Any]] = [row for row in client.hosts() if row["pool"] == name]
         rented = client.machines(pool=name, there=True)
     renting = next((row for row in states["renting"] if row["pool"] == name), None)
     if renting is not None:
@@ -133,7 +137,7 @@ def info(name: str, place: Place, as_json: bool) -> None:
     _print_never_came(row)
 
 
-def _print_never_came(row: Json) -> None:
+def _print_never_came(row: Mapping[str, Any]) -> None:
     """The last words of what was started and never asked for work, the newest first."""
     if row["never_came"]:
         click.echo("started, and ended before they reached the server:")
@@ -141,7 +145,7 @@ def _print_never_came(row: Json) -> None:
         click.echo(f"  {moment(one['at_s'])}  {one['host']}: {one['said']}")
 
 
-def _print_rented(row: Json, rented: Json, as_json: bool) -> None:
+def _print_rented(row: Mapping[str, Any], rented: Machines, as_json: bool) -> None:
     if as_json:
         print_json({**row, **rented, "machines_there": row["machines"]})
         return
@@ -153,7 +157,7 @@ def _print_rented(row: Json, rented: Json, as_json: bool) -> None:
     _print_never_came(row)
 
 
-def _print_machines(rented: Json, everything: bool) -> None:
+def _print_machines(rented: Machines, everything: bool) -> None:
     if rented["machines"]:
         heads = ["machine", "pool", "offer", "job", "phase", "tasks", "waiting", "held", "cycle ends in", "$", "remark"]
         print_table(heads, (_machine_cells(row) for row in rented["machines"]))
@@ -306,7 +310,7 @@ def remove(name: str, now: bool, place: Place, as_json: bool) -> None:
         click.echo(f"pool {name} is removed when the last of it has ended: {done['left']}")
 
 
-def _answer(row: Json, sentence: str, as_json: bool) -> None:
+def _answer(row: PoolRow | RentingPool, sentence: str, as_json: bool) -> None:
     if as_json:
         print_json(row)
     else:
@@ -349,7 +353,7 @@ def doctor(name: str, file: str | None, no_trial: bool, wait: str, place: Place,
         raise SystemExit(1)
 
 
-def _examined(name: str, file: Path, trial: bool, wait_s: float) -> Json:
+def _examined(name: str, file: Path, trial: bool, wait_s: float) -> PoolFindings:
     """The same with a server of its own, which ends with the examination."""
     import tempfile
 
@@ -389,7 +393,7 @@ def machines(name: str, job: str, all_: bool, place: Place, as_json: bool) -> No
     _print_machines(rented, everything=all_)
 
 
-def _machine_cells(row: Json) -> list[Any]:
+def _machine_cells(row: MachineRow) -> list[Any]:
     remark = row["error"] or row["cause"]
     if row["taken_in_s"] is not None:
         remark = f"will be reclaimed in {show_duration(max(0.0, row['taken_in_s']))}"

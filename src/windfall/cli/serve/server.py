@@ -6,23 +6,27 @@ import asyncio
 import faulthandler
 import gc
 import os
+import re
 import signal
 import sys
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import Struct
 
 from windfall.cli.exits import end_at_once
 from windfall.cli.serve.logs import set_up
 from windfall.cli.show.output import note, print_json
-from windfall.client.local import state_location
+from windfall.client.local.server import state_location
 from windfall.errors import BadInput
 from windfall.store.location import StateLocation
 from windfall.units import parse_bytes, parse_duration
 
 if TYPE_CHECKING:
-    from windfall.server.embedded import Server
+    from windfall.core.events import Settings
+    from windfall.server.embedded import Options, Server
     from windfall.server.systemd import ServiceManager
 
 MOST_SIGNALS = 2
@@ -88,10 +92,20 @@ MOST_SIGNALS = 2
 )
 @click.option("--max-blob", default="64G", show_default=True, metavar="SIZE", help="The largest file that is taken.")
 @click.option(
+    "--blobs", default="", metavar="URL", help="Keep files of jobs in s3://BUCKET/PREFIX, gs:// or az://; kept in mind."
+)
+@click.option(
     "--limit",
     multiple=True,
     metavar="NAME=VALUE",
     help="What peers may ask of the server: body=128M, requests=2000, head-time=5s. Repeatable.",
+)
+@click.option(
+    "--retain",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Forget ended jobs beyond age=30d, jobs=1000 or size=50G, the log beyond log-age=90d or log-size=5G, and "
+    "hosts that left beyond host-age=90d or hosts=10000 (both by default; hosts=all: none).",
 )
 @click.option("--hooks", metavar="FILE", help="A hooks.toml: whom to tell when jobs change their state.")
 @click.option("--standby", is_flag=True, help="Follow the server of this state, and take over when it is silent.")
@@ -102,6 +116,12 @@ MOST_SIGNALS = 2
     metavar="TIME",
     help="Silence after which a standby takes over.",
 )
+@click.option(
+    "--advertise",
+    default="",
+    metavar="URL,URL",
+    help="Addresses for workers of pools: all servers of this state. Workers then outlive a take-over.",
+)
 @click.option("--open-metrics", is_flag=True, help="Show /metrics without a token.")
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of the log lines."
@@ -110,31 +130,8 @@ MOST_SIGNALS = 2
 @click.option("--check", is_flag=True, help="Say whether a server could start like this, and end.")
 @click.option("--json", "as_json", is_flag=True, help="Say where it serves as JSON.")
 def server(
-    listen: str,
-    state: str | None,
-    tls_cert: str | None,
-    tls_key: str | None,
-    lease: str,
-    pools: str | None,
-    time_scale: float | None,
-    tail_enter: float,
-    tail_leave: float | None,
-    replication: str,
-    max_replicas: int,
-    replication_cycle: str,
-    failover_pool: str,
-    resource: tuple[str, ...],
-    max_blob: str,
-    limit: tuple[str, ...],
-    hooks: str | None,
-    standby: bool,
-    takeover_after: str,
-    open_metrics: bool,
-    log_format: str,
-    log_file: str | None,
-    check: bool,
-    as_json: bool,
-) -> None:
+    state: str | None, log_format: str, log_file: str | None, check: bool, as_json: bool, **given: Any
+) -> None:  # fmt: skip
     """Serve workers and clients until told to stop (Ctrl-C, SIGTERM). Nothing is lost by stopping.
 
     Listens on this machine only, unless told otherwise; beyond it, a token has to be made first.
@@ -148,42 +145,98 @@ def server(
       windfall server --listen 0.0.0.0:7272
       windfall worker --server http://head-node:7272 --token-file worker.token      (on other machines)
     """
-    from windfall.core.events import Settings
-    from windfall.pools.config import read_pools
-    from windfall.resources import check as check_resources
-    from windfall.resources import needs_of, read_pairs
-    from windfall.server.embedded import Options, Server, run
-    from windfall.server.hooks.config import read_hooks
-    from windfall.server.limits import Limits, read_limits
-    from windfall.server.systemd import ServiceManager
-
-    lease_s = _at_least(1, lease, "--lease", "a minute does for most networks")
-    for option, file in (("--tls-cert", tls_cert), ("--tls-key", tls_key)):
-        if file and not os.access(file, os.R_OK):
-            raise BadInput(f"{option} {file}: no such file, or it may not be read")
-    if tail_leave is not None and tail_leave < tail_enter:
-        raise BadInput(f"--tail-leave {tail_leave:g} is less than --tail-enter {tail_enter:g}", hint="it would flap")
-    cycle_s = _at_least(1, replication_cycle, "--replication-cycle", "a minute does for most")
-    counted = read_pairs(resource)
-    check_resources(counted, "--resource")
-    settings = Settings(
-        tail_enter=tail_enter, tail_leave=tail_leave, failover_pool=failover_pool, max_replicas=max_replicas,
-        replication=replication, replication_cycle_s=cycle_s, resources=dict(needs_of(counted)),
-    )  # fmt: skip
-    silence_s = _at_least(2, takeover_after, "--takeover-after", "servers give a sign each second")
-    configured = read_pools(Path(pools), time_scale) if pools else []
-    location = state_location(state)
-    options = Options(
-        location.directory, listen, location.url, lease_s, tls_cert or "", tls_key or "", settings, configured,
-        limits=read_limits(limit, Limits(blob_bytes=parse_bytes(max_blob, "--max-blob"))), open_metrics=open_metrics,
-        hooks=read_hooks(Path(hooks)) if hooks else [], standby_s=silence_s if standby else None,
-    )  # fmt: skip
+    location, wanted = state_location(state), Given(**given)
+    options = _options(location, wanted, _settings(wanted))
     if check:
         from windfall.cli.serve.check import look, show
 
         show(look(options, location), as_json)
         return
     set_up(log_format, log_file)
+    _run(options, location, as_json)
+
+
+class Given(Struct):
+    """What the command line says of the server, by the names of its options."""
+
+    listen: str
+    tls_cert: str | None
+    tls_key: str | None
+    lease: str
+    pools: str | None
+    time_scale: float | None
+    tail_enter: float
+    tail_leave: float | None
+    replication: str
+    max_replicas: int
+    replication_cycle: str
+    failover_pool: str
+    resource: tuple[str, ...]
+    max_blob: str
+    blobs: str
+    limit: tuple[str, ...]
+    retain: tuple[str, ...]
+    hooks: str | None
+    standby: bool
+    takeover_after: str
+    advertise: str
+    open_metrics: bool
+
+
+def _settings(given: Given) -> Settings:
+    """What the engine goes by. BadInput if options contradict each other."""
+    from windfall.core.events import Settings
+    from windfall.resources import check as check_resources
+    from windfall.resources import needs_of, read_pairs
+    from windfall.server.retention import read_retention
+
+    enter, leave = given.tail_enter, given.tail_leave
+    if leave is not None and leave < enter:
+        raise BadInput(f"--tail-leave {leave:g} is less than --tail-enter {enter:g}", hint="it would flap")
+    counted = read_pairs(given.resource)
+    check_resources(counted, "--resource")
+    retention = read_retention(given.retain)
+    return Settings(
+        host_forget_s=inf if retention.host_age_s is None else retention.host_age_s, hosts_kept=retention.hosts,
+        tail_enter=enter, tail_leave=leave, failover_pool=given.failover_pool, max_replicas=given.max_replicas,
+        replication=given.replication, resources=dict(needs_of(counted)),
+        replication_cycle_s=_at_least(1, given.replication_cycle, "--replication-cycle", "a minute does for most"),
+    )  # fmt: skip
+
+
+def _options(location: StateLocation, given: Given, settings: Settings) -> Options:
+    """How the server is to be started. BadInput if an option names what is not there."""
+    from windfall.pools.config import read_pools
+    from windfall.server.embedded import Options
+    from windfall.server.hooks.config import read_hooks
+    from windfall.server.limits import Limits, read_limits
+    from windfall.server.retention import read_retention
+    from windfall.store.blobs.objects import plain_address
+
+    for option, file in (("--tls-cert", given.tls_cert), ("--tls-key", given.tls_key)):
+        if file and not os.access(file, os.R_OK):
+            raise BadInput(f"{option} {file}: no such file, or it may not be read")
+    silence_s = _at_least(2, given.takeover_after, "--takeover-after", "servers give a sign each second")
+    return Options(
+        location.directory, given.listen, location.url,
+        _at_least(1, given.lease, "--lease", "a minute does for most networks"),
+        given.tls_cert or "", given.tls_key or "", settings,
+        read_pools(Path(given.pools), given.time_scale) if given.pools else [],
+        limits=read_limits(given.limit, Limits(blob_bytes=parse_bytes(given.max_blob, "--max-blob"))),
+        open_metrics=given.open_metrics,
+        hooks=read_hooks(Path(given.hooks)) if given.hooks else [],
+        standby_s=silence_s if given.standby else None,
+        blobs=plain_address(given.blobs) if given.blobs else "",
+        retention=read_retention(given.retain),
+        advertise=_addresses(given.advertise),
+    )  # fmt: skip
+
+
+def _run(options: Options, location: StateLocation, as_json: bool) -> None:
+    """Serve until told to stop, and say how it ended."""
+    from windfall.server.embedded import Server, run
+    from windfall.server.systemd import ServiceManager
+
     made = Server(options)
     made.on_hang = _abort
     made.on_takeover = lambda: _say_taken_over(made.url, location, as_json)
@@ -199,6 +252,15 @@ def _at_least(seconds: int, text: str, option: str, hint: str) -> float:
     if given_s < seconds:
         raise BadInput(f"{option} {text}: at least {'one second' if seconds == 1 else f'{seconds} seconds'}", hint=hint)
     return given_s
+
+
+def _addresses(text: str) -> str:
+    """URLs with commas between them, as workers take them; BadInput if one is none."""
+    found = [one.strip().rstrip("/") for one in text.split(",")] if text else []
+    for one in found:
+        if not re.fullmatch(r"https?://[^/\s?#@]+(/[^\s?#@]*)?", one):
+            raise BadInput(f"--advertise {one}: not an address", hint="as in: http://one:7272,http://two:7272")
+    return ",".join(found)
 
 
 def _say_stopped(made: Server, location: StateLocation) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from windfall.cli.options import json_option
 from windfall.cli.show.output import busy, note, plural, print_json
-from windfall.client.local import state_location
+from windfall.client.local.server import state_location
 from windfall.errors import Kind, WindfallError
 from windfall.loading import loading
 from windfall.units import show_bytes
@@ -21,6 +21,11 @@ state_option = click.option(
     "--state",
     metavar="STATE",
     help="A directory, or postgresql://USER@HOST/DATABASE.  [env: WINDFALL_STATE; default: .windfall]",
+)
+
+
+blobs_option = click.option(
+    "--blobs", default="", metavar="URL", help="Keep the copy's files of jobs in s3://BUCKET/PREFIX, gs:// or az://."
 )
 
 
@@ -40,14 +45,15 @@ def state() -> None:
 @state.command()
 @click.argument("source", metavar="A")
 @click.argument("target", metavar="B")
+@blobs_option
 @json_option
-def copy(source: str, target: str, as_json: bool) -> None:
+def copy(source: str, target: str, blobs: str, as_json: bool) -> None:
     """Copy the state A to a new place B: another directory, or from SQLite to PostgreSQL and back.
 
     A and B are directories or postgresql://USER@HOST/DATABASE. No server may run on A. The copy is compared row by row,
-    and its log is replayed.
+    and its log is replayed. Files of jobs are copied into B, wherever A keeps them, or to the object store of --blobs.
     """
-    _copy(source, target, as_json, "go on with it: windfall server --state {}")
+    _copy(source, target, as_json, "go on with it: windfall server --state {}", blobs)
 
 
 @state.command()
@@ -65,10 +71,11 @@ def backup(target: str, state: str | None, as_json: bool) -> None:
 @state.command()
 @click.argument("source", metavar="BACKUP")
 @state_option
+@blobs_option
 @json_option
-def restore(source: str, state: str | None, as_json: bool) -> None:
+def restore(source: str, state: str | None, blobs: str, as_json: bool) -> None:
     """Bring a backup back, to a place where no state is."""
-    _copy(source, state, as_json, "workers that were told of more since then are told again")
+    _copy(source, state, as_json, "workers that were told of more since then are told again", blobs)
 
 
 @state.command()
@@ -146,13 +153,15 @@ def _tell(found: Findings) -> None:
         click.echo(f"  wrong: {line}")
 
 
-def _copy(source: str | None, target: str | None, as_json: bool, then: str, in_use: bool = False) -> None:
+def _copy(
+    source: str | None, target: str | None, as_json: bool, then: str, blobs: str = "", in_use: bool = False
+) -> None:
     """Copy a state to a new place and say what was found. `then` may name that place; `in_use`: a server may run."""
     with loading():
         from windfall.upkeep import copying
     origin, new = state_location(source), state_location(target)
     with busy("copying"):
-        copied = copying.copy(origin, new) if in_use else copying.move(origin, new)
+        copied = copying.copy(origin, new) if in_use else copying.move(origin, new, blobs)
     found = copied.findings
     if as_json:
         print_json({"from": str(origin), "state": str(new), "rows": copied.rows, "check": _fields(found)})

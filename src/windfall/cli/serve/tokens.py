@@ -7,7 +7,7 @@ import click
 from windfall.cli.options import Place, json_option, place_options
 from windfall.cli.show.output import moment, note, print_json, print_table
 from windfall.client import Client
-from windfall.client.local import LocalServer, state_location
+from windfall.client.local.server import LocalServer, state_location
 from windfall.units import parse_duration
 
 ROLES = ("submit", "worker", "read", "admin")

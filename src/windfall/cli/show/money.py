@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from windfall.cli.show.output import moment, plural
@@ -27,14 +27,14 @@ def budget_words(money: Json) -> str:
     return "" if money["budget_usd"] is None else f", budget {show_usd(money['budget_usd'])}"
 
 
-def over_budget_usd(money: Json | None) -> float:
+def over_budget_usd(money: Mapping[str, Any] | None) -> float:
     """Dollars spent beyond the budget: billed after a stop, or spent before the budget was lowered."""
     if not money or money["budget_usd"] is None:
         return 0.0
     return float(max(0.0, money["spent_usd"] - money["budget_usd"]))
 
 
-def over_words(over_usd: float, money: Json) -> str:
+def over_words(over_usd: float, money: Mapping[str, Any]) -> str:
     """Why a job has cost more than its budget: never by a billing cycle that Windfall chose to begin."""
     text = f"{show_usd(over_usd)} over its budget: "
     if after_usd := money.get("after_stop_usd"):

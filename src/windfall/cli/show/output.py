@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 import msgspec
@@ -17,6 +17,8 @@ from windfall.units import show_clock, show_deadline
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from windfall.api.answers import JobStatus
 
 
 def print_json(document: Any) -> None:
@@ -105,7 +107,7 @@ def note(text: str) -> None:
 def plot_file(context: click.Context, option: click.Parameter, path: str | None) -> str | None:
     """Callback of `--plot`: refuse a name that no figure can be saved under before anything is computed."""
     if path is not None:
-        from windfall.figures.canvas import check_ending
+        from windfall.figures.saved import check_ending
 
         check_ending(path)
     return path
@@ -131,6 +133,11 @@ def rate(per_second: float) -> str:
 def moment(unix_s: float | None) -> str:
     """A clock time of this host with its seconds; with its date if that is another day."""
     return show_clock(unix_s, time.time(), seconds=True)
+
+
+def plain(status: JobStatus) -> dict[str, Any]:
+    """A status of a job for those who add to it, or read all kinds of rows."""
+    return cast("dict[str, Any]", status)
 
 
 def deadline_words(unix_s: float) -> str:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from windfall.errors import BadInput
 from windfall.figures.look import PALETTE
@@ -15,28 +12,18 @@ from windfall.figures.timeline import escaped
 
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;background:var(--back);
-color:var(--ink)}h1{font-size:1.5em}h2{font-size:1.1em;margin:2em 0 .4em}img{max-width:100%;background:#fff}
+color:var(--ink)}h1{font-size:1.5em}h2{font-size:1.1em;margin:2em 0 .4em}
 table{border-collapse:collapse;font-size:.9em}td,th{text-align:left;padding:.25em .9em .25em 0;vertical-align:top}
 th{color:var(--soft);font-weight:500}td{border-top:1px solid var(--line)}p{margin:.3em 0}
 """.strip().replace("\n", "")
 
 
-def png(figure: Any) -> str:
-    """A figure as text, for an image within the page."""
-    import matplotlib.pyplot as plt
-
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110)
-    plt.close(figure)
-    return base64.b64encode(buffer.getvalue()).decode()
-
-
 def write(
     path: Path, title: str, paragraphs: Sequence[str], figures: Sequence[tuple[str, str]], after: str = ""
 ) -> None:
-    """`figures`: (heading, what `png` made, or a picture as HTML); `after`: HTML below. Makes missing directories."""
+    """`figures`: (heading, a picture as HTML); `after`: HTML below. Makes missing directories."""
     text = "".join(f"<p>{escaped(paragraph)}</p>" for paragraph in paragraphs if paragraph)
-    images = "".join(f"<h2>{escaped(name)}</h2>{_image(name, data)}" for name, data in figures)
+    images = "".join(f"<h2>{escaped(name)}</h2>{drawn}" for name, drawn in figures)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(
@@ -46,7 +33,3 @@ def write(
         )
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}", hint="name another file: --out report.html") from None
-
-
-def _image(name: str, data: str) -> str:
-    return data if data.startswith("<") else f"<img alt='{escaped(name)}' src='data:image/png;base64,{data}'>"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from windfall.cli.show.money import standing_lines
 from windfall.cli.show.output import console, deadline_words, moment, note, plural, rate, worked_s
 from windfall.client import Job
-from windfall.client.milestones import Milestones
 from windfall.client.results import cause_text
+from windfall.client.showing.milestones import Milestones
 from windfall.escaping import harmless
 from windfall.units import show_duration
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # loaded where something is drawn: in a pipe nothing is
 Json = dict[str, Any]
 _WINDOW_S = 20.0
 _GROUPS_EVERY_S = 2.0
-_BAR_CELLS = 30
+_BAR_CELLS, _LEAST_CELLS = 30, 8
 
 
 class Pace:
@@ -48,10 +48,10 @@ class Pace:
 
 
 def bar(done: float, failed: float, cells: int = _BAR_CELLS) -> Text:
-    """Two shares of one as a bar."""
+    """Two shares of one as a bar; it is full when nothing is left."""
     from rich.text import Text
 
-    full = round(cells * (done + failed))
+    full = min(round(cells * (done + failed)), cells if done + failed > 1.0 - 1e-9 else cells - 1)
     bad = min(full, max(1, round(cells * failed))) if failed else 0
     return Text.assemble(("█" * (full - bad), "green"), ("█" * bad, "red"), ("░" * (cells - full), "bright_black"))
 
@@ -73,6 +73,10 @@ class Progress:
         self.foreseen = ""
         drawn = not screen.quiet if screen is not None else not quiet and sys.stderr.isatty()
         self._live = _live(screen or console()) if drawn else None
+
+    @property
+    def _width(self) -> int:
+        return 80 if self._live is None else self._live.console.width
 
     @property
     def is_seen(self) -> bool:
@@ -140,9 +144,7 @@ class Progress:
         tasks = status["tasks"]
         total = tasks["total"] or 1
         ended = tasks["done"] + tasks["failed"] + tasks["cancelled"]
-        line = Text("  ")
-        line.append_text(bar(tasks["done"] / total, (tasks["failed"] + tasks["cancelled"]) / total))
-        line.append(f"  {ended:,} / {tasks['total']:,}", style="bold")
+        line = Text.assemble((f"  {ended:,} / {tasks['total']:,}", "bold"))
         # What a host holds ready for its slots is sent out, but does not run yet.
         line.append(f"   {min(tasks['running'], status['slots'] or 1):,} running")
         workflow = status.get("workflow") or {"held": 0, "blocked": 0}
@@ -153,7 +155,10 @@ class Progress:
         self._add_estimate(line, status, total - ended)
         if status["state"] == "paused":
             line.append("   paused", style="yellow")
-        return line
+        # The bar gives way: a line that goes on below would jump about.
+        cells = max(_LEAST_CELLS, min(_BAR_CELLS, self._width - 2 - line.cell_len))
+        drawn = bar(tasks["done"] / total, (tasks["failed"] + tasks["cancelled"]) / total, cells)
+        return Text.assemble("  ", drawn, line)
 
     def _add_estimate(self, line: Text, status: Json, left: int) -> None:
         """How fast and how long still. The pace of others says nothing about the last tasks, which all run: of those
@@ -167,7 +172,7 @@ class Progress:
             return
         self._tail_since_s = None
         pace = self._pace.per_second
-        if pace:
+        if pace and left > 0:
             left_s = waiting / pace + (status["mean_run_s"] or 0.0)
             line.append(f"   {rate(pace)}   {show_duration(left_s)} to go")
             line.append_text(_slack(status, left_s))

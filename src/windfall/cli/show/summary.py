@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -47,7 +48,9 @@ def missed_by_s(status: Json) -> float | None:
     return late_s if late_s > 0 else None
 
 
-def document(status: Json, groups: list[Json], pools: list[Json] | None = None) -> Json:
+def document(
+    status: Json, groups: Sequence[Mapping[str, Any]], pools: Sequence[Mapping[str, Any]] | None = None
+) -> Json:
     """What `windfall run --json` prints. A public contract: docs/reference/cli.md."""
     tasks = status["tasks"]
     return {
@@ -72,7 +75,12 @@ def document(status: Json, groups: list[Json], pools: list[Json] | None = None) 
 
 
 def print_summary(
-    status: Json, groups: list[Json], place: Place, *, resume: bool = False, pools: list[Json] | None = None
+    status: Json,
+    groups: Sequence[Mapping[str, Any]],
+    place: Place,
+    *,
+    resume: bool = False,
+    pools: Sequence[Mapping[str, Any]] | None = None,
 ) -> None:
     """How a job ended, by pool if there were several, its failures, and commands to try.
 
@@ -105,7 +113,7 @@ def print_summary(
         print_next(job, groups, place, resume)
 
 
-def print_pools(pools: list[Json]) -> None:
+def print_pools(pools: Sequence[Mapping[str, Any]]) -> None:
     """One line for each pool: what it did, how fast, what was lost there, what it cost."""
     width = max(len(row["pool"]) for row in pools)
     for row in pools:
@@ -121,7 +129,7 @@ def _down_words(status: Json) -> str:
     return f" (and {show_duration(down_s)} stopped)" if down_s >= _WORTH_SAYING_S else ""
 
 
-def print_groups(groups: list[Json], limit: int = _SHOWN_GROUPS, more: str = "") -> None:
+def print_groups(groups: Sequence[Mapping[str, Any]], limit: int = _SHOWN_GROUPS, more: str = "") -> None:
     """Failures by kind and message, those that stayed first, each with its last lines.
 
     At most `limit` final groups and as many that went on. Every kind is shown once before any is shown twice: a large
@@ -137,10 +145,10 @@ def print_groups(groups: list[Json], limit: int = _SHOWN_GROUPS, more: str = "")
             click.echo(f"  and {count:,} in {plural(left, 'other group')}" + (f":   {more}" if more else ""))
 
 
-def every_kind_first(groups: list[Json], limit: int) -> list[Json]:
+def every_kind_first(groups: Sequence[Mapping[str, Any]], limit: int) -> list[Mapping[str, Any]]:
     """Up to `limit` groups: the largest of every kind (cause and exit code), then the largest others. Kinds together,
     the largest kind first."""
-    kinds: dict[tuple[str, int | None], list[Json]] = {}
+    kinds: dict[tuple[str, int | None], list[Mapping[str, Any]]] = {}
     for group in sorted(groups, key=lambda group: -group["count"]):
         kinds.setdefault((group["cause"], group["exit_code"]), []).append(group)
     first = [of_kind[0] for of_kind in kinds.values()]
@@ -150,7 +158,7 @@ def every_kind_first(groups: list[Json], limit: int) -> list[Json]:
     return [group for of_kind in by_size for group in of_kind if id(group) in chosen]
 
 
-def _print_group(group: Json) -> None:
+def _print_group(group: Mapping[str, Any]) -> None:
     tasks = ", ".join(map(str, (group.get("names") or group["tasks"])[:5])) + (", ..." if group["count"] > 5 else "")
     what = cause_text(group["cause"], group["exit_code"])
     if not group.get("compared", True):
@@ -169,7 +177,7 @@ def _print_group(group: Json) -> None:
         click.echo(f"      {_ADVICE[group['cause']]}")
 
 
-def print_next(job: int, groups: list[Json], place: Place, resume: bool) -> None:
+def print_next(job: int, groups: Sequence[Mapping[str, Any]], place: Place, resume: bool) -> None:
     """Commands to try after a job of which tasks have failed."""
     where = place.words
     example = shlex.quote(str(next(((g.get("names") or g["tasks"])[0] for g in groups if g["final"]), 0)))

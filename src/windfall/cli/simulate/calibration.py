@@ -46,8 +46,8 @@ def calibration_command(
 
     With --random N, worlds are drawn at random: run times of light and heavy tail, known or not; machines that
     hibernate, stop or are terminated, at rates that were told, not told, or told wrong by three times; tight and loose
-    deadlines; budgets. Each is forecast once and run once. As many must be in time as were named, within two standard
-    errors.
+    deadlines; budgets; free hosts, some of which leave; workflows. Each is forecast once and run once. As many must be
+    in time as were named, within two standard errors.
 
     \b
     Examples:
@@ -74,9 +74,10 @@ def calibration_command(
             shown.update(f"{setting.name}: {each} runs   (setting {place} of {len(wanted)})")
             found.append(judge(setting, runs, forecasts, true_runs, executor))
     if plot:
-        from windfall.figures.calibration import draw
+        from windfall.figures.calibration import calibration_picture
+        from windfall.figures.saved import save
 
-        draw(found, plot)
+        save(calibration_picture(found), plot)
     rows = [_row(judged) for judged in found]
     if as_json:
         print_json({"runs": runs, "forecasts": forecasts, "true_runs": true_runs, "settings": rows})
@@ -123,7 +124,7 @@ def _random_worlds(numbers: range, runs: int, jobs: int | None, as_json: bool) -
              "first plan", "tenth plan")  # fmt: skip
     print_table(heads, [
         (
-            group.group + (" *" if group.group == WRONG else ""), str(group.worlds), str(group.met),
+            group.group + (" *" if group.group.endswith(WRONG) else ""), str(group.worlds), str(group.met),
             f"{group.named:.1f}", f"{2 * group.error:.1f}", "yes" if group.is_kept else "no",
             f"{group.cost_inside / group.worlds:.0%}", f"{group.finish_inside / group.worlds:.0%}",
             f"{group.interval:.0%}", _times(group.first), _times(group.tenth),

@@ -63,17 +63,27 @@ def planners_command(
     )  # fmt: skip
     if bounds is not None:
         click.echo(_bound_words(rows, bounds))
+        if bounds["in_time"] < seeds:
+            late = seeds - int(bounds["in_time"])
+            click.echo(
+                f"no planner is in time with more than {bounds['in_time']} of {seeds} seeds: "
+                f"with {late} a single task takes longer than the deadline"
+            )
 
 
 def _bounds(scenario: Any, seeds: range) -> dict[str, float] | None:
-    """Means over the seeds that can be in time; None if the scenario is not one bag on rented machines."""
-    from windfall.sim.studies.bounds import bound_usd
+    """Mean costs, and how many seeds can be in time at all; None if the scenario is not one bag on rented machines."""
+    from windfall.sim.studies.bounds import bound_usd, can_be_in_time
 
     found = [(bound_usd(scenario, seed), bound_usd(scenario, seed, charged=True)) for seed in seeds]
     finite = [(one, other) for one, other in found if one is not None and other is not None and isfinite(other)]
     if len(finite) < len(found):
         return None
-    return {"usd": fmean(one for one, _ in finite), "charged_usd": fmean(other for _, other in finite)}
+    return {
+        "usd": fmean(one for one, _ in finite),
+        "charged_usd": fmean(other for _, other in finite),
+        "in_time": sum(bool(can_be_in_time(scenario, seed)) for seed in seeds),
+    }
 
 
 def _bound_words(rows: list[dict[str, Any]], bounds: dict[str, float]) -> str:

@@ -16,10 +16,10 @@ import click
 
 from windfall.cli.options import BehindDashes, Place, json_option, place_options
 from windfall.cli.show.output import moment, plural, print_json, print_table
-from windfall.cli.site.place import multipliers
+from windfall.cli.site.explained import explained
+from windfall.cli.site.rules import CHANGEABLE, DEFAULTS, body_of, rules_options
 from windfall.client import Client
 from windfall.errors import BadInput
-from windfall.placement.hosts.weighers import WEIGHER_NAMES
 from windfall.units import parse_duration, show_duration
 
 Json = dict[str, Any]
@@ -41,60 +41,58 @@ def site() -> None:
 
 @site.command()
 @click.argument("name")
-@click.option("--instance-vcpu", type=float, required=True, metavar="N", help="Cores of a preemptible instance.")
-@click.option("--instance-ram", type=float, metavar="MB", help="Its memory.")
-@click.option("--instance-disk", type=float, metavar="GB", help="Its disk.")
-@click.option("--limit", type=int, default=1000, show_default=True, metavar="N", help="Preemptible instances at most.")
-@click.option("--grace", default="10s", show_default=True, metavar="TIME", help="From the notice to the kill.")
-@click.option(
-    "--cost",
-    default="work",
-    show_default=True,
-    metavar="NAME",
-    help="What an eviction costs: work (that is lost), period, count or revenue.",
-)
-@click.option(
-    "--idle-exit", default="1m", show_default=True, metavar="TIME", help="Instances end after this idle time."
-)
-@click.option("--price", type=float, default=0.0, metavar="USD", help="What an instance costs per hour.")
-@click.option(
-    "--weigher",
-    "weighers",
-    multiple=True,
-    metavar="NAME[=N]",
-    help=f"How hosts are ranked: {', '.join(WEIGHER_NAMES)}. Repeatable.  [default: cheapest=1]",
-)
-@click.option(
-    "--only-tag", "only_tags", multiple=True, metavar="K=V", help="Preemptible instances on hosts with it. Repeatable."
-)
+@rules_options(DEFAULTS)
 @place_options
 @json_option
 def create(name: str, place: Place, as_json: bool, **rules: Any) -> None:
-    """Make a site, or change its rules.
+    """Make a site, or give it rules anew: what is left out is the default. `site change` keeps it.
 
     \b
-    Example:
+    Examples:
       windfall site create lab --instance-vcpu 1 --instance-ram 1000 --grace 30s
+      windfall site create lab --instance-vcpu 1 --market --reserve 0.002 --bid 0.004
     """
-    amounts = {"vcpu": rules["instance_vcpu"], "ram_mb": rules["instance_ram"], "disk_gb": rules["instance_disk"]}
-    body = {
-        "name": name,
-        "instance": {resource: amount for resource, amount in amounts.items() if amount is not None},
-        "limit": rules["limit"],
-        "grace": rules["grace"],
-        "cost": rules["cost"],
-        "idle_exit": rules["idle_exit"],
-        "price_usd": rules["price"],
-        "weighers": multipliers(rules["weighers"]),
-        "only_tags": list(rules["only_tags"]),
-    }
     with place.open() as client:
-        row = client.transport.post("/v1/sites", body)
+        row = client.transport.post("/v1/sites", {"name": name, **body_of(rules)})
     if as_json:
         print_json(row)
         return
     click.echo(f"site {name}: instances of {_amounts(row['instance'])}, {row['grace_s']:g} s of grace")
     click.echo(f"  offer a host: windfall site agent --site {name} --server URL --token-file FILE --vcpu 8 --ram 16000")
+
+
+@site.command()
+@click.argument("name")
+@rules_options({})
+@place_options
+@json_option
+def change(name: str, place: Place, as_json: bool, **rules: Any) -> None:
+    """Change what is named of a site's rules; everything else stays.
+
+    \b
+    Examples:
+      windfall site change lab --limit 20 --grace 1m
+      windfall site change lab --no-market --consolidate never
+    """
+    body = body_of(rules)
+    if not body:
+        raise BadInput("nothing is to be changed", hint="as in: windfall site change lab --limit 20")
+    path = f"/v1/sites/{quote(name, safe='')}"
+    with place.open() as client:
+        before = client.transport.get(path)
+        row = client.transport.post(f"{path}/change", body)
+    if as_json:
+        print_json(row)
+        return
+    changed = [key for key in CHANGEABLE if row[key] != before[key]]
+    for key in changed:
+        click.echo(f"site {name}: {key} is {_shown(row[key])}, was {_shown(before[key])}")
+    if not changed:
+        click.echo(f"site {name}: these are its rules already")
+
+
+def _shown(value: object) -> str:
+    return _amounts(value) if isinstance(value, dict) and value else "-" if value in (None, {}, []) else f"{value}"
 
 
 @site.command(
@@ -143,18 +141,13 @@ def list_(place: Place, as_json: bool) -> None:
 @json_option
 def info(name: str, place: Place, as_json: bool) -> None:
     """Show one site, host by host and instance by instance."""
-    with place.open() as client:
-        if not name:
-            rows = client.transport.get("/v1/sites")["sites"]
-            if len(rows) != 1:
-                raise BadInput(f"there are {len(rows)} sites", hint="name one: windfall site info NAME")
-            name = rows[0]["site"]
-        row = client.transport.get(f"/v1/sites/{quote(name, safe='')}")
+    row = _one(name, place, "info")
     if as_json:
         print_json(row)
         return
     click.echo(
-        f"site {name}: {plural(row['hosts_live'], 'host')}, {plural(row['preemptible'], 'preemptible instance')} of "
+        f"site {row['site']}: {plural(row['hosts_live'], 'host')}, "
+        f"{plural(row['preemptible'], 'preemptible instance')} of "
         f"{_amounts(row['instance'])} (room for {row['room']} more), {row['normal']} normal, {row['waiting']} waiting"
     )
     for host in row["hosts"]:
@@ -164,6 +157,38 @@ def info(name: str, place: Place, as_json: bool) -> None:
         for one in host["instances"]:
             what = "worker" if one["preemptible"] else shlex.join(one["command"])
             click.echo(f"  {one['name']:<12} {one['state']:<8} {_amounts(one['resources']):<24} {what[:60]}")
+
+
+def _one(name: str, place: Place, command: str) -> Json:
+    """The site of this name, or the only one."""
+    with place.open() as client:
+        if not name:
+            rows = client.transport.get("/v1/sites")["sites"]
+            if len(rows) != 1:
+                raise BadInput(f"there are {len(rows)} sites", hint=f"name one: windfall site {command} NAME")
+            name = rows[0]["site"]
+        row: Json = client.transport.get(f"/v1/sites/{quote(name, safe='')}")
+    return row
+
+
+@site.command()
+@click.argument("name", required=False, default="")
+@place_options
+@json_option
+def explain(name: str, place: Place, as_json: bool) -> None:
+    """Say what a site does beside making way (market, consolidation, ends of what does not pay), and why it did it.
+
+    \b
+    Examples:
+      windfall site explain lab
+      windfall site explain --json
+    """
+    row = _one(name, place, "explain")
+    if as_json:
+        print_json(row)
+        return
+    for line in explained(row):
+        click.echo(line)
 
 
 @site.command(cls=BehindDashes)
@@ -178,15 +203,19 @@ def info(name: str, place: Place, as_json: bool) -> None:
 @click.option("--env", multiple=True, metavar="K=V", help="Set a variable. Repeatable.")
 @click.option("--cwd", metavar="DIR", help="Working directory on the host.  [default: a fresh one]")
 @click.option("--grace", default="10s", show_default=True, metavar="TIME", help="From SIGTERM to SIGKILL.")
+@click.option("--bid", type=float, metavar="USD", help="Bid for an hour: preemptible, as the site's market says.")
 @click.option("--wait", is_flag=True, help="Wait for its end and show what it wrote; the exit code says how it went.")
 @place_options
 @json_option
 def request(name: str, template: list[str], place: Place, wait: bool, as_json: bool, **said: Any) -> None:
     """Run a command on the site at once; workers make way if they must.
 
+    With --bid it is preemptible: it starts when the price allows, and ends when the price is above its bid.
+
     \b
     Examples:
       windfall site request --vcpu 4 --ram 8000 --for 2h -- ./serve --port 8000
+      windfall site request --vcpu 2 --bid 0.01 -- ./render all
       windfall site request --vcpu 2 --refuse --wait -- make bench
     """
     if not template:
@@ -202,6 +231,7 @@ def request(name: str, template: list[str], place: Place, wait: bool, as_json: b
         "cwd": said["cwd"],
         "grace_s": parse_duration(said["grace"], "--grace"),
         "key": secrets.token_hex(8),
+        "bid_usd": said["bid"],
     }
     with place.open() as client:
         row = client.transport.post("/v1/site/requests", body)

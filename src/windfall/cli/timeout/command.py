@@ -309,9 +309,10 @@ def fit(file: str, as_json: bool, run_s: float, submit_cost_s: float, **options:
         "submit_cost_s": submit_cost_s,
     }
     if options["plot"]:
-        from windfall.figures.timeouts import plot_fit
+        from windfall.figures.saved import save
+        from windfall.figures.timeouts import fit_picture
 
-        document["plot"] = str(plot_fit(report, run_s, submit_cost_s, options["plot"]))
+        document["plot"] = str(save(fit_picture(report, run_s, submit_cost_s), options["plot"]))
     show(document, as_json, lambda: print_fit(document))
 
 
@@ -442,9 +443,10 @@ def curve(name: str, as_json: bool, **options: Any) -> None:
     ]
     document = best_document(best) | describe_process(name, process) | {"points": points}
     if options["plot"]:
-        from windfall.figures.timeouts import plot_curve
+        from windfall.figures.saved import save
+        from windfall.figures.timeouts import curve_picture
 
-        document["plot"] = str(plot_curve(process, best, timeouts, options["plot"]))
+        document["plot"] = str(save(curve_picture(process, best, timeouts), options["plot"]))
     show(document, as_json, lambda: print_curve(document))
 
 

@@ -29,8 +29,8 @@ let who = null, current = null, source = null, loading = false, again = false, t
 
 function place() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  const parts = path.split("/").filter(Boolean).map(decodeURIComponent);
-  const name = parts[0] in ROUTES ? parts[0] : "overview";
+  const parts = path.split("/").filter(Boolean).map(decoded);
+  const name = Object.hasOwn(ROUTES, parts[0]) ? parts[0] : "overview";
   return { name, args: parts.slice(1), query: new URLSearchParams(query) };
 }
 
@@ -127,7 +127,19 @@ async function show() {
   }
 }
 
+function decoded(part) {
+  try { return decodeURIComponent(part); } catch { return part; }
+}
+
 // --- news ---
+
+// A browser opens few connections to one server, and a stream takes one: only pages that are seen keep theirs.
+document.addEventListener("visibilitychange", () => {
+  if (!who) return;
+  if (document.hidden) { source?.close(); return; }
+  listen();
+  current?.refresh();
+});
 
 function listen() {
   source?.close();

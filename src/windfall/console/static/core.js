@@ -92,6 +92,13 @@ export function seconds(text) {
   return 86400 * d + 3600 * hh + 60 * m + s;
 }
 
+// A number that somebody typed. What is none is said, and never sent: JSON would make "nothing" of it.
+export function number(text, what) {
+  const plain = String(text).trim().replace(/^\$/, ""), value = Number(plain);
+  if (!plain || !Number.isFinite(value)) throw new Error(`${what}: '${text}' is no number; as in: 2.5`);
+  return value;
+}
+
 // --- tables ---
 
 // heads: [name, kind] with kind "num" or "wide" or nothing; rows: arrays of cells.

@@ -1,6 +1,6 @@
 // One job: state, actions, pictures, why it waits, errors in groups, what each pool did.
 
-import { badge, button, clock, dur, facts, get, h, lines, link, num, pictures, post, q, seconds, table, tally, usd } from "./core.js";
+import { badge, button, clock, dur, facts, get, h, lines, link, num, number, pictures, post, q, seconds, table, tally, usd } from "./core.js";
 import { slack, spent } from "./overview.js";
 import { predicted, reasons } from "./planning.js";
 
@@ -72,8 +72,8 @@ export const page = {
       if (!said) return;
       const body = {};
       if (said.deadline !== left) body.deadline_s = said.deadline.trim() ? seconds(said.deadline) : null;
-      if (said.budget !== String(status.money?.budget_usd ?? "")) body.budget_usd = said.budget.trim() ? Number(said.budget) : null;
-      if (said.priority !== String(status.priority)) body.priority = Number(said.priority);
+      if (said.budget !== String(status.money?.budget_usd ?? "")) body.budget_usd = said.budget.trim() ? number(said.budget, "Budget") : null;
+      if (said.priority !== String(status.priority)) body.priority = number(said.priority, "Priority");
       if (!Object.keys(body).length) return;
       await post(`/v1/jobs/${job}/change`, body);
       shown.say(`Job ${job} is changed.`);
@@ -96,7 +96,7 @@ function waiting(told) {
   const why = told.waiting;
   if (!why?.waits) return "";
   return h("section", { class: "card", "aria-label": "Why tasks wait" }, h("h2", { class: why.stuck ? "bad" : "" }, why.stuck ? "Stuck" : "Why tasks wait"), h("p", {}, why.because),
-    h("ul", {}, (why.reasons ?? []).map((reason) => h("li", {}, `${num(reason.hosts)} hosts: `, h("code", {}, reason.clause), ` ${reason.detail}`))),
+    h("ul", {}, (why.reasons ?? []).map((reason) => h("li", {}, `${num(reason.hosts)} host${reason.hosts === 1 ? "" : "s"}: `, h("code", {}, reason.clause), reason.detail ? `, ${reason.detail}` : ""))),
     why.nearest ? h("p", {}, why.nearest) : "",
     (why.pools ?? []).length ? h("ul", {}, why.pools.map((pool) => h("li", {}, `${pool.pool}: ${pool.what}`))) : "",
     (why.try ?? []).length ? h("p", { class: "soft" }, "Try: ", why.try.map((line) => [h("code", {}, line), " "])) : "");

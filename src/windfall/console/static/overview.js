@@ -36,7 +36,8 @@ export function slack(job) {
   if (job.finished_s !== null) return job.finished_s <= job.deadline_s ? "met" : h("span", { class: "bad" }, "missed");
   const expected = job.plan?.finish_s ?? null, left = job.deadline_s - Date.now() / 1000;
   if (left < 0) return h("span", { class: "bad" }, `${dur(-left)} late`);
-  return expected === null ? `${dur(left)} left` : h("span", { class: expected > job.deadline_s ? "bad" : "" }, `${dur(job.deadline_s - expected)} by plan`);
+  if (expected === null) return `${dur(left)} left`;
+  return expected > job.deadline_s ? h("span", { class: "bad" }, `${dur(expected - job.deadline_s)} late by plan`) : `${dur(job.deadline_s - expected)} by plan`;
 }
 
 export function spent(job) {

@@ -1,13 +1,23 @@
 // Why money was spent, which hosts a policy matches, and what another deadline would cost.
 
-import { badge, clock, dur, facts, get, h, link, num, pictures, post, q, seconds, table, tally, usd } from "./core.js";
+import { badge, clock, dur, facts, get, h, link, num, number, pictures, post, q, seconds, share, table, tally, usd } from "./core.js";
+
+const PAGE = 25;
+
+// The newest jobs, and the one that a link is about: it may be older.
+async function newest(job) {
+  const { jobs } = await get("/v1/jobs?limit=50");
+  return !job || jobs.some((each) => String(each.job) === job) ? jobs : [await get(`/v1/jobs/${q(job)}`), ...jobs];
+}
 
 export const decisions = {
   title: () => "Decisions",
   async load(where) {
-    const job = where.query.get("job") ?? "", all = where.query.get("all") === "1";
-    return { job, all, ...await get(`/v1/decisions?limit=50${all ? "" : "&acted=1"}${job ? `&job=${q(job)}` : ""}`) };
+    const job = where.query.get("job") ?? "", all = where.query.get("all") === "1", before = Number(where.query.get("before") ?? 0);
+    return { job, all, before, ...await get(`/v1/decisions?limit=${PAGE}${all ? "" : "&acted=1"}${job ? `&job=${q(job)}` : ""}${before ? `&before=${before}` : ""}`) };
   },
+  // Older pages do not change.
+  watches: (where) => !where.query.get("before"),
   view: (data) => [
     h("h1", {}, data.job ? `Decisions of job ${data.job}` : "Decisions"),
     h("p", {}, data.all ? link("only those that changed something", `#/decisions?job=${q(data.job)}`) : link("also those that changed nothing", `#/decisions?all=1&job=${q(data.job)}`), data.job ? [" · ", link("of all jobs", "#/decisions")] : ""),
@@ -15,23 +25,41 @@ export const decisions = {
     table("The first plan of each job beside what came of it", [["job", "num"], ["name", "wide"], ["state"], ["planner"], ["first said", "num"], ["spent", "num"], ["first said done by"], ["done or now expected"], ["deadline"]],
       Object.entries(data.jobs).map(([number, row]) => [number, link(row.name || `job ${number}`, `#/job/${number}`), badge(row.state), row.planner, usd(row.first_forecast_usd), usd(row.spent_usd), clock(row.first_finish_s), clock(row.finished_s ?? row.finish_s), clock(row.deadline_s)]), "No plan has been made."),
     h("h2", {}, "Plans, the newest first"),
-    data.decisions.map((each) => h("article", { class: "card" },
+    data.decisions.map((each, place) => h("article", { class: "card" },
       h("h3", {}, `${clock(each.t)}: `, each.fleet ? `fleet ${each.fleet}` : link(`job ${each.job}`, `#/job/${each.job}`)),
-      reasons(each.because),
+      each.inputs ? inputs(each.inputs, place === 0) : "", reasons(each.because),
       h("p", {}, [each.started.length ? `ordered ${counted(each.started)}` : "", each.stopped.length ? `gave back ${each.stopped.map((m) => `m${m}`).join(", ")}` : "", each.moved ? `moved ${num(each.moved)} tasks` : ""].filter(Boolean).join("; ") || "changed nothing"),
-      predicted(each),
-      each.rejected.length ? h("p", {}, "Rejected: ", each.rejected.map((other) => `${other.what}${other.cost_usd === null ? "" : ` (${usd(other.cost_usd)})`}`).join("; ")) : "",
+      predicted(each, data.jobs[each.job]),
+      each.rejected.length ? [h("p", {}, "Alternatives that were rejected:"), h("ul", {}, each.rejected.map((other) => h("li", {}, `${other.what}${other.cost_usd === null ? "" : `: ${usd(other.cost_usd)}`}`)))] : "",
       each.refused.length ? h("p", { class: "bad" }, `Refused: ${tally(each.refused).join("; ")}`) : "",
       each.error ? h("p", { class: "bad" }, each.error) : "")),
+    data.decisions.length ? "" : h("p", { class: "soft" }, data.next ? "None among these records." : "There are none."),
+    h("p", {}, data.before ? [link("newest plans", older(data, 0)), " · "] : "", data.next ? link("older plans", older(data, data.next)) : ""),
   ],
 };
+
+const older = (data, before) => `#/decisions?job=${q(data.job)}${data.all ? "&all=1" : ""}${before ? `&before=${before}` : ""}`;
+
+// What the planner was shown when it decided.
+function inputs(told, open) {
+  const there = Object.entries(told.machines).map(([phase, count]) => `${num(count)} ${phase}`).join(", ") || "none";
+  return h("details", { open }, h("summary", {}, `Inputs: ${num(told.unfinished)} of ${num(told.total)} tasks open, machines: ${there}, spent ${usd(told.spent_usd)}`),
+    facts([["running tasks", num(told.running)], ["open work at speed 1", `${dur(told.core_s)} of a core`], ["longest open task", dur(told.longest_s)], ["deadline", clock(told.deadline_s)], ["confidence", share(told.confidence)],
+      ["budget", told.budget_usd === null ? "none" : usd(told.budget_usd)], told.jobs > 0 && ["jobs", num(told.jobs)], ["offers, price a cycle", told.offers.map((each) => `${each.offer} ${usd(each.price_usd)}${each.limit === null ? "" : ` (at most ${num(each.limit)})`}`).join(", ")]]));
+}
 
 const counted = (started) => tally(started.map(({ offer }) => offer), true).join(", ");
 
 // Plans say when in Unix seconds; people read a clock.
 export const reasons = (because) => h("ul", {}, [because].flat().filter(Boolean).map((line) => h("li", {}, line.replace(/^safe until (\d+)/, (_, t) => `safe until ${clock(Number(t))}`))));
 
-export const predicted = (plan) => plan.finish_s === null && plan.cost_usd === null ? "" : h("p", { class: "soft" }, `Predicted: ${usd(plan.cost_usd)}, done ${clock(plan.finish_s)}.`);
+export function predicted(plan, actual) {
+  if (plan.finish_s === null && plan.cost_usd === null) return "";
+  const said = `Predicted: ${usd(plan.cost_usd)}, done ${clock(plan.finish_s)}.`;
+  if (!actual || actual.spent_usd === null) return h("p", { class: "soft" }, said);
+  const over = actual.finished_s !== null;
+  return h("p", { class: "soft" }, `${said} Actual: ${usd(actual.spent_usd)}${over ? `, done ${clock(actual.finished_s)}` : " so far"}${over && plan.finish_s !== null ? ` (${dur(Math.abs(actual.finished_s - plan.finish_s))} ${actual.finished_s > plan.finish_s ? "later" : "earlier"} than predicted)` : ""}.`);
+}
 
 const POLICIES = ["JobRequirements", "Rank", "Concurrency", "Deadline", "ReplicationRequirements", "GridPolicy"];
 
@@ -39,7 +67,7 @@ export const policies = {
   title: () => "Policies",
   watches: () => false,
   async load(where) {
-    const { jobs } = await get("/v1/jobs?limit=50"), job = where.query.get("job") ?? "";
+    const job = where.query.get("job") ?? "", jobs = await newest(job);
     const chosen = job ? jobs.filter((each) => String(each.job) === job) : jobs.filter((each) => ["running", "paused", "open"].includes(each.state)).slice(0, 20);
     const told = await Promise.all(chosen.map((each) => get(`/v1/jobs/${each.job}/explain`).then((found) => ({ ...found, job: each.job }))));
     return { job, jobs, told };
@@ -81,8 +109,8 @@ export const plan = {
   title: () => "Plan",
   watches: () => false,
   async load(where) {
-    const [{ jobs }, { offers }] = await Promise.all([get("/v1/jobs?limit=50"), get("/v1/machines?there=1&limit=0")]);
-    return { job: where.query.get("job") ?? "", jobs: jobs.filter((each) => each.money || each.workflow), offers, pools: [...new Set(offers.map((each) => each.pool))] };
+    const job = where.query.get("job") ?? "", [jobs, { offers }] = await Promise.all([newest(job), get("/v1/machines?there=1&limit=0")]);
+    return { job, jobs: jobs.filter((each) => each.money || each.workflow), offers, pools: [...new Set(offers.map((each) => each.pool))] };
   },
   view(data, where, shown) {
     const { told, busy } = shown.state;
@@ -106,8 +134,8 @@ export const plan = {
       const said = Object.fromEntries(new FormData(form));
       const body = { job: said.job, pool: said.pool, deadlines_s: said.deadlines.split(",").filter((each) => each.trim()).map(seconds) };
       if (said.estimate.trim()) body.estimate_s = seconds(said.estimate);
-      if (said.job) body.whole = said.whole === "1"; else body.tasks = Number(said.tasks);
-      if (said.budget.trim()) body.budget_usd = Number(said.budget);
+      if (said.job) body.whole = said.whole === "1"; else body.tasks = number(said.tasks, "Tasks of a new one");
+      if (said.budget.trim()) body.budget_usd = number(said.budget, "Budget");
       shown.state.busy = true;
       shown.state.told = null;
       shown.draw();

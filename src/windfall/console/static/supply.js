@@ -75,6 +75,7 @@ function standing(row) {
   if (row.probation_until && row.probation_until > now) found.push(h("span", { class: "bad" }, `on probation until ${clock(row.probation_until)}: ${row.suspicion}`));
   else if (row.suspicion) found.push(`was suspected: ${row.suspicion}`);
   if (row.left) found.push(`left: ${row.left}`);
+  if (row.volunteer) found.push(`volunteer${row.ad.volunteer ? ` ${row.ad.volunteer}` : ""}: ${num(row.volunteer.credit, 2)} credit, ${many(row.volunteer.confirmed_in_a_row, "result")} confirmed in a row, ${num(row.volunteer.contradicted)} contradicted`);
   if (!found.length) found.push(row.done + row.failed + row.lost ? (row.error_rate > 0.2 || row.loss_rate > 0.2 ? "fails or is lost often" : "reliable so far") : "nothing known yet");
   return found.flatMap((part) => [part, " "]);
 }

@@ -2,7 +2,8 @@
 
 import { badge, clock, dur, facts, get, getFrame, h, lines, link, num, q, table } from "./core.js";
 
-const PAGE = 100, KEPT = 200_000;
+const PAGE = 100, KEPT = 200_000, NEXT_MS = 1500;
+const OVER = ["done", "failed", "cancelled"];
 const STATES = ["", "waiting", "running", "done", "failed", "cancelled"];
 
 export const list = {
@@ -68,22 +69,37 @@ export const one = {
 
 function words(step) {
   const skip = new Set(["t", "attempt", "what", "text", "last_line"]);
-  const rest = Object.entries(step).filter(([name, value]) => !skip.has(name) && value !== null && value !== "" && typeof value !== "object").map(([name, value]) => `${name.replace(/_s$/, "").replaceAll("_", " ")}: ${name.endsWith("_s") ? dur(value) : value}`);
+  const rest = Object.entries(step).filter(([name, value]) => !skip.has(name) && value !== null && value !== "" && typeof value !== "object").map(([name, value]) => plainly(name, value));
   return [step.what ?? "", rest.length ? ` (${rest.join(", ")})` : "", step.text ? h("div", {}, step.text) : "", step.last_line ? h("div", {}, h("code", {}, step.last_line)) : ""];
 }
 
-// Output is asked for from where we are, for as long as the page is shown and the attempt runs.
+function plainly(name, value) {
+  if (name === "deadline") return `given up at ${clock(value)}`;
+  if (name === "rss_bytes") return `memory: ${(value / 1e6).toFixed(1)} MB`;
+  return `${name.replace(/_s$/, "").replaceAll("_", " ")}: ${name.endsWith("_s") ? dur(value) : value}`;
+}
+
+const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+// Output is asked for from where we are, for as long as the page is shown: of the attempt that runs, then of the next.
 async function follow(shown) {
   const [job, task] = shown.where.args.map(q);
-  const fromOut = new TextDecoder(), fromErr = new TextDecoder();
-  let attempt = 0, out = 0, err = 0;
+  let fromOut = new TextDecoder(), fromErr = new TextDecoder(), attempt = 0, out = 0, err = 0, ended = false;
   while (!shown.signal.aborted) {
+    if (ended) await pause(NEXT_MS);
+    if (document.hidden || (ended && OVER.includes(shown.data?.told.state))) { ended = true; continue; }
     let header, bytes;
     try {
-      [header, bytes] = await getFrame(`/v1/jobs/${job}/output/${task}?stdout_from=${out}&stderr_from=${err}&wait_s=10${attempt ? `&attempt=${attempt}` : ""}`, shown.signal);
+      [header, bytes] = await getFrame(`/v1/jobs/${job}/output/${task}?stdout_from=${out}&stderr_from=${err}&wait_s=${ended ? 0 : 10}${attempt && !ended ? `&attempt=${attempt}` : ""}`, shown.signal);
     } catch (error) {
-      if (error.name === "AbortError" || error.status) return;
-      await new Promise((resolve) => setTimeout(resolve, 2000));
+      if (error.name === "AbortError" || (error.status && error.status < 500)) return;
+      await pause(NEXT_MS);
+      continue;
+    }
+    if (ended && header.attempt !== attempt) {
+      // Another attempt has begun: its output begins anew.
+      [fromOut, fromErr, attempt, out, err, ended] = [new TextDecoder(), new TextDecoder(), header.attempt, 0, 0, false];
+      shown.state.stdout = shown.state.stderr = "";
       continue;
     }
     attempt = header.attempt;
@@ -91,7 +107,7 @@ async function follow(shown) {
     shown.state.stderr = (shown.state.stderr + fromErr.decode(bytes.subarray(header.n_stdout), { stream: true })).slice(-KEPT);
     out = header.stdout_at + header.n_stdout;
     err = header.stderr_at + header.n_stderr;
+    ended = header.ended;
     shown.draw();
-    if (header.ended) return;
   }
 }

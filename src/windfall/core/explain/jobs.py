@@ -22,11 +22,11 @@ from windfall.core.decisions import (
     TimeJudged,
 )
 from windfall.core.events import HostsEnded, MachineEnded, ResultsReported
+from windfall.core.explain import kept, memory, sharing
 from windfall.core.explain import plan as explain_plan
 from windfall.core.liveness import timeouts
-from windfall.core.matching import lifetimes, units
+from windfall.core.matching import gangs, lifetimes, units
 from windfall.core.matching.ads import bag_ad, class_ad, host_ad, pool_ad, queue_ad
-from windfall.core.matching.dispatch import is_blocked
 from windfall.core.matching.matcher import Matcher, needs_failover
 from windfall.core.matching.policy import BagPolicy, Clause
 from windfall.core.records import Record
@@ -37,17 +37,18 @@ from windfall.core.state.renting.fleet import FAILED as FLEET_FAILED
 from windfall.core.state.renting.fleet import RELEASED, TAKEN
 from windfall.core.state.state import State
 from windfall.core.supply import modes
-from windfall.core.supply.pools import outlook
+from windfall.core.supply.pools import Outlook, outlook
 from windfall.units import show_bytes, show_duration
 from windfall.wire.messages import CAUSES
 
 if TYPE_CHECKING:
+    from windfall.api.explained import Blocked, Explained, PoolOutlook, Step, Timeout, Waiting, WhyNot
     from windfall.core.engine import Policies
 
 Json = dict[str, Any]
 Kind = tuple[str, str]
 """The subject of a reason, and its clause."""
-PASSING = frozenset({"busy", "rank", "concurrency", "blame"})
+PASSING = frozenset({"busy", "rank", "concurrency", "blame", "kept"})
 """Reasons that go away by themselves; if a host has no other, the task is not stuck."""
 MOST_HOSTS = 2000
 """Hosts that one explanation looks at: it is made while others wait for their answers."""
@@ -72,26 +73,24 @@ class Reason(Struct):
     """Reasons that keep the same host away, this one included: `try_` is against all of them."""
 
 
-PEAK_SAMPLES, FAR_TOO_LARGE, PEAK_MARGIN = 10, 4, 1.5
-"""Attempts before their peak says something; a request beyond this many peaks is far too large; what would do."""
 NameOf = Callable[[int], str]
 """What a task is called."""
 
 
-def why_waiting(state: State, policies: Policies, bag: Bag, task: int | None, t: float, name_of: NameOf = str) -> Json:
+def why_waiting(
+    state: State, policies: Policies, bag: Bag, task: int | None, t: float, name_of: NameOf = str
+) -> Waiting:
     """Which hosts there are, what keeps each from the bag's next task (or from `task`), and what to change."""
     if task is not None and bag.shape is not None and bag.queues.parents_left[task]:
         return _parents_left(state, bag, task, name_of)
     held_up = _job_reason(bag, task)
     if held_up:
-        about = {"waits": True, "stuck": False, "because": held_up[0], "hosts": len(state.hosts.live)}
-        return about | {"reasons": [], "pools": [], "try": held_up[1]}
+        return _without_hosts(state, False, held_up[0], [], held_up[1])
     if task is not None and (reserved := explain_plan.why_reserved(state, bag, task, t)):
         return reserved
     rented = explain_plan.coming(state, bag, t)
     if task is None and rented is not None and not bag.waiting:
-        about = {"waits": True, "stuck": rented.stuck, "because": rented.because, "hosts": len(state.hosts.live)}
-        return about | {"reasons": [], "pools": rented.pools, "try": rented.tries}
+        return _without_hosts(state, rented.stuck, rented.because, rented.pools, rented.tries)
     look = Look(state, policies, bag, task, t)
     pools = outlook(state, policies, bag, ceil(bag.classes[_class_of(bag, task)].cpus), t)
     help_comes = any(pool.hopeful for pool in pools) or (rented is not None and not rented.stuck)
@@ -109,12 +108,24 @@ def why_waiting(state: State, policies: Policies, bag: Bag, task: int | None, t:
         "willing": look.willing,
         "reasons": [_shown(reason) for reason in ordered],
         "nearest": _nearest(list(look.alone.values())),
-        "pools": [{"pool": pool.pool, "what": pool.what} for pool in pools] + (rented.pools if rented else []),
+        "pools": [*map(_hope, pools), *(rented.pools if rented else [])],
         "try": list(dict.fromkeys(tries)),
     }
 
 
-def _parents_left(state: State, bag: Bag, task: int, name_of: NameOf) -> Json:
+def _hope(pool: Outlook) -> PoolOutlook:
+    return {"pool": pool.pool, "what": pool.what}
+
+
+def _without_hosts(state: State, stuck: bool, because: str, pools: list[PoolOutlook], tries: list[str]) -> Waiting:
+    """Of what waits for something other than a host."""
+    return {
+        "waits": True, "stuck": stuck, "because": because, "hosts": len(state.hosts.live), "reasons": [],
+        "pools": pools, "try": tries,
+    }  # fmt: skip
+
+
+def _parents_left(state: State, bag: Bag, task: int, name_of: NameOf) -> Waiting:
     """Which parents a task waits for, and whether one of them, or of theirs, will never be done."""
     assert bag.shape is not None
     parents = bag.shape.parents_of(task)
@@ -149,7 +160,7 @@ def ended_before(bag: Bag, task: int) -> list[int]:
     return [at for at in above if state[at] in (FAILED, CANCELLED)]
 
 
-def _blocked(bag: Bag, name_of: NameOf) -> Json:
+def _blocked(bag: Bag, name_of: NameOf) -> Blocked:
     """Of a workflow that has ended: how many tasks never could start, and what they waited for in the end."""
     over = [task for task, value in enumerate(bag.columns.state) if value in (FAILED, CANCELLED)]
     first = [task for task in over if bag.shape is not None and not bag.queues.parents_left[task]]
@@ -180,9 +191,10 @@ class Look:
         self.alone: dict[Kind, Reason] = {}
         """Reasons that are all that keeps a host away."""
         self.willing = self.possible = 0
-        self.counts = f"{_tasks(len(bag.attempts.live))} run{'s' * (len(bag.attempts.live) == 1)}, {bag.waiting} wait"
+        self.counts = _counts(bag)
+        of_pools: dict[str, Reason | None] = {}
         for number in self.hosts:
-            found = host_reasons(state, policies, bag, task, state.hosts[number], t)
+            found = host_reasons(state, policies, bag, task, state.hosts[number], t, of_pools)
             self.willing += not found
             self.possible += all(reason.what in PASSING for reason in found)
             if len(found) == 1:
@@ -206,6 +218,15 @@ class Look:
         return (
             "the one connected host may not run it" if count == 1 else f"none of the {count} connected hosts may run it"
         )
+
+
+def _counts(bag: Bag) -> str:
+    """How many tasks run and how many wait: as the status of the job counts them."""
+    running, waiting = len(bag.attempts.live), bag.counts[WAITING]
+    reserved, held = bag.queues.reserved_ready, bag.queues.held
+    parts = [f"{reserved:,} for rented machines"] * (reserved > 0) + [f"{held:,} for other tasks"] * (held > 0)
+    said = f"{_tasks(running)} run{'s' * (running == 1)}, {waiting:,} wait{'s' * (waiting == 1)}"
+    return f"{said} ({', '.join(parts)})" if parts else said
 
 
 def _job_reason(bag: Bag, task: int | None) -> tuple[str, list[str]] | None:
@@ -233,11 +254,17 @@ def _hosts(count: int) -> str:
     return "1 host" if count == 1 else f"{count} hosts"
 
 
-def host_reasons(state: State, policies: Policies, bag: Bag, task: int | None, host: Host, t: float) -> list[Reason]:
-    """What keeps this host from the task; empty if nothing does."""
+def host_reasons(
+    state: State, policies: Policies, bag: Bag, task: int | None, host: Host, t: float,
+    known: dict[str, Reason | None] | None = None,
+) -> list[Reason]:  # fmt: skip
+    """What keeps this host from the task; empty if nothing does. `known`: by pool, what was found for its other hosts
+    of a task that takes several."""
     standing = _standing(state, host, t)
     if standing is not None:
         return [standing]
+    if host.gang is not None and bag.number != host.gang[0]:
+        return [Reason("busy", "the host is busy", "a task has the whole host", 1, host.name)]
     needs = [*_needs(state, bag, task, host), *_lifetime(state, bag, task, host, t)]
     policy = policies.of(bag.rules.policies)
     unmet = [*needs, *_clauses(state, policy, bag, task, host, t)]
@@ -249,7 +276,30 @@ def host_reasons(state: State, policies: Policies, bag: Bag, task: int | None, h
         return [Reason("failover", f'Host.Pool == "{failover}"', detail, 1, host.name)]
     if unmet:
         return _tried_together(bag, unmet)
+    if bag.classes[_class_of(bag, task)].nodes:
+        known = {} if known is None else known
+        if host.pool not in known:
+            known[host.pool] = _other_hosts(state, policy, bag, task, host.pool, t)
+        if (short := known[host.pool]) is not None:
+            return [msgspec.structs.replace(short, example=host.name)]
     return _competition(state, policies, bag, task, host, t)
+
+
+def _other_hosts(state: State, policy: BagPolicy, bag: Bag, task: int | None, pool: str, t: float) -> Reason | None:
+    """Hosts of this pool would do, but a task needs more of them than it has, or than are idle."""
+    index = _class_of(bag, task)
+    nodes = bag.classes[index].nodes
+    if not bag.queues.by_class[index].size:
+        return None
+    hosts = gangs.suitable(state, bag, index, policy, pool, t)
+    idle = sum(gangs.is_idle(other) for other in hosts)
+    if len(hosts) < nodes:
+        detail = f"pool {pool} has {_hosts(len(hosts))} for it; asked for: {nodes} at once"
+        return Reason("nodes", f"{_hosts(nodes)} of one pool", detail, 1, "", float(nodes - len(hosts)))
+    if idle < nodes:
+        detail = f"{idle} of {_hosts(nodes)} of pool {pool} are idle; they start together"
+        return Reason("busy", f"{_hosts(nodes)} of one pool, idle at once", detail, 1)
+    return None
 
 
 def _tried_together(bag: Bag, reasons: list[Reason]) -> list[Reason]:
@@ -263,7 +313,7 @@ def _tried_together(bag: Bag, reasons: list[Reason]) -> list[Reason]:
 
 def _standing(state: State, host: Host, t: float) -> Reason | None:
     name = host.name
-    if is_blocked(host, t):
+    if host.access.is_blocked(t):
         return Reason(
             "blocked", "Host.Blocked", f"{name}: {host.access.blocked}", 1, name, None, f"windfall host unblock {name}"
         )
@@ -404,6 +454,8 @@ def _competition(state: State, policies: Policies, bag: Bag, task: int | None, h
         return busy
     if task is not None and matcher.avoids(bag, task):
         return [Reason("blame", "the task failed here before", "another host is tried first", 1, host.name)]
+    if why := kept.why_kept(matcher, bag):
+        return [Reason("kept", "the host is kept for another job", why, 1, host.name)]
     return []
 
 
@@ -433,7 +485,7 @@ def _nearest(alone: list[Reason]) -> str:
     return f"{_hosts(best.hosts)} fail{'s' * (best.hosts == 1)} '{best.text}' alone, {best.example} by {best.missing:g}"
 
 
-def _shown(reason: Reason) -> Json:
+def _shown(reason: Reason) -> WhyNot:
     return {
         "what": reason.what,
         "clause": reason.text,
@@ -452,9 +504,9 @@ ENDED_HOW = {
 }  # fmt: skip
 
 
-def story(state: State, records: Iterable[Record], bag: Bag, task: int) -> list[Json]:
+def story(state: State, records: Iterable[Record], bag: Bag, task: int) -> list[Step]:
     """Every attempt of a task: when, where, why there, why again. From the log alone."""
-    told: list[Json] = []
+    told: list[Step] = []
     job = bag.number
     for record in records:
         event, decided = record.event, record.decided
@@ -498,7 +550,7 @@ def story(state: State, records: Iterable[Record], bag: Bag, task: int) -> list[
     return told
 
 
-def _lost(losses: list[tuple[int, int, int, int]], job: int, task: int, t: float, why: str) -> list[Json]:
+def _lost(losses: list[tuple[int, int, int, int]], job: int, task: int, t: float, why: str) -> list[Step]:
     return [
         {"t": t, "what": "given up", "attempt": number, "why": why, "then": VERDICT_NAMES[verdict]}
         for lost_job, lost_task, number, verdict in losses
@@ -506,27 +558,7 @@ def _lost(losses: list[tuple[int, int, int, int]], job: int, task: int, t: float
     ]
 
 
-def memory_of(bag: Bag) -> list[Json]:
-    """By class of tasks: what was asked for, the most that an attempt took, and advice where that is far less."""
-    found = []
-    for index, (count, peak) in sorted(bag.tally.peaks.items()):
-        asked = bag.classes[index].memory_for(1)
-        row: Json = {
-            "class": bag.classes[index].name, "asked_bytes": asked or None, "peak_bytes": peak, "attempts": count,
-            "because": "", "try": "",
-        }  # fmt: skip
-        if asked and count >= PEAK_SAMPLES and asked > FAR_TOO_LARGE * peak:
-            enough_mb = max(1, ceil(PEAK_MARGIN * peak / (1 << 20)))
-            row["because"] = (
-                f"the request for memory is far too large: {show_bytes(asked)} asked for, "
-                f"{show_bytes(peak)} is the most that {count} attempts took"
-            )
-            row["try"] = f"windfall change {bag.number} --memory {enough_mb}M" if len(bag.classes) == 1 else ""
-        found.append(row)
-    return found
-
-
-def timeouts_of(state: State, bag: Bag) -> list[Json]:
+def timeouts_of(state: State, bag: Bag) -> list[Timeout]:
     """When silence counts as a loss, pool by pool: which law, how many samples, what it expects."""
     if "Deadline" in bag.rules.policies:
         return [{"basis": "policy", "because": f"the policy Deadline: {bag.rules.policies['Deadline']}"}]
@@ -536,9 +568,12 @@ def timeouts_of(state: State, bag: Bag) -> list[Json]:
 def explain(
     state: State, policies: Policies, bag: Bag, task: int | None, t: float, records: Iterable[Record] = (),
     name_of: NameOf = str,
-) -> Json:  # fmt: skip
+) -> Explained:  # fmt: skip
     """Everything about why a job or a task is where it is."""
-    document: Json = {"job": bag.number, "name": bag.rules.name, "task": task, "state": bag.state}
+    document: Explained = {
+        "job": bag.number, "name": bag.rules.name, "task": task, "state": bag.state,
+        "timeouts": timeouts_of(state, bag),
+    }  # fmt: skip
     if task is None:
         if bag.finished_t is None:
             document["waiting"] = why_waiting(state, policies, bag, None, t)
@@ -546,10 +581,10 @@ def explain(
         elif bag.queues.held:
             document["blocked"] = _blocked(bag, name_of)
         document["policies"] = policies.of(bag.rules.policies).expressions
-        document["timeouts"] = timeouts_of(state, bag)
-        document["memory"] = memory_of(bag)
+        document["memory"] = memory.memory_of(bag)
         document["money"] = explain_plan.money_of(state, bag, t)
         document["plan"] = explain_plan.plan_of(state, bag)
+        document["sharing"] = sharing.of_job(state, bag, t)
         return document
     value = bag.columns.state[task]
     document["state"] = STATE_NAMES[value]
@@ -561,6 +596,5 @@ def explain(
         document["because"] = f"with {_listed(before, name_of)}, for which it waited"
     if value == HELD:
         document["running_on"] = [state.hosts[a.host].name for a in bag.attempts.live[task]]
-    document["timeouts"] = timeouts_of(state, bag)
     document["story"] = story(state, records, bag, task)
     return document

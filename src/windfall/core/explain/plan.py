@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -11,14 +11,19 @@ from windfall.core.decisions import PlanTaken
 from windfall.core.events import PlanProposed
 from windfall.core.renting import free_hosts, money
 from windfall.core.renting.fleets import name_of
-from windfall.core.renting.machines import after_stop_microusd, machines_of, pools_of
-from windfall.core.renting.shares import charged_to_job_microusd
+from windfall.core.renting.machines import machines_of, pools_of
+from windfall.core.renting.shares import after_stop_microusd, charged_to_job_microusd
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.renting.fleet import GIVEN_UP, HIBERNATED, PENDING, REFUSED, MachineState
 from windfall.core.state.renting.fleets import named
 from windfall.core.state.state import State
-from windfall.planning.contract import Plan
+from windfall.planning.contract import Plan, PlanInputs
 from windfall.units import show_duration
+
+if TYPE_CHECKING:
+    from windfall.api.answers import Alternative, JobMachines, JobMoney, JobPlan
+    from windfall.api.explained import PoolOutlook, Waiting
+    from windfall.api.renting import Inputs, PlanTold
 
 Json = dict[str, Any]
 BUDGET = "the budget of"
@@ -29,7 +34,7 @@ class Coming(Struct):
     """What a job that rents machines may hope for. `stuck`: nothing, as things stand."""
 
     because: str
-    pools: list[Json]
+    pools: list[PoolOutlook]
     stuck: bool
     tries: list[str]
 
@@ -40,7 +45,9 @@ def coming(state: State, bag: Bag, t: float) -> Coming | None:
     if planned is None:
         return None
     there = [machine for machine in machines_of(state, state.fleet.serving(bag.number)) if machine.there]
-    pools = [{"pool": machine.offer.pool, "what": standing(state, machine, t)} for machine in there[:10]]
+    pools: list[PoolOutlook] = [
+        {"pool": machine.offer.pool, "what": standing(state, machine, t)} for machine in there[:10]
+    ]
     if there:
         reserved = f"{len(bag.queues.reserved)} tasks are reserved for its machines; " if bag.queues.reserved else ""
         left = bag.waiting if free_hosts.any_free_host(state) else 0
@@ -107,7 +114,7 @@ def standing(state: State, machine: MachineState, t: float) -> str:
     return f"{name} runs {held} tasks on {machine.offer.cores} cores"
 
 
-def why_reserved(state: State, bag: Bag, task: int, t: float) -> Json | None:
+def why_reserved(state: State, bag: Bag, task: int, t: float) -> Waiting | None:
     """Of a task that a plan has put into the queue of a machine: which one, and what that does; None of any other."""
     machine = state.fleet.machines.get(bag.queues.reserved.get(task, 0))
     if machine is None:
@@ -132,7 +139,7 @@ def why_reserved(state: State, bag: Bag, task: int, t: float) -> Json | None:
 # --- plans ------------------------------------------------------------------------------------------------------------
 
 
-def money_of(state: State, bag: Bag, t: float) -> Json | None:
+def money_of(state: State, bag: Bag, t: float) -> JobMoney | None:
     """What a job has cost, is expected to cost and may cost; None of one that rents nothing. Begun cycles in full."""
     planned = state.fleet.plan_of(bag.number)
     if planned is None:
@@ -160,7 +167,7 @@ def _forecast(bag: Bag, spent_usd: float, predicted_usd: float | None) -> float 
     return None if predicted_usd is None else max(spent_usd, predicted_usd)
 
 
-def fleet_of(state: State, bag: Bag) -> Json:
+def fleet_of(state: State, bag: Bag) -> JobMachines:
     """Its machines: how many of what there are and were, and what they do."""
     machines = [machine for machine in machines_of(state, state.fleet.serving(bag.number)) if machine.cause != REFUSED]
     there = [machine for machine in machines if machine.there]
@@ -183,7 +190,7 @@ def fleet_of(state: State, bag: Bag) -> Json:
     }
 
 
-def plan_of(state: State, bag: Bag) -> Json | None:
+def plan_of(state: State, bag: Bag) -> JobPlan | None:
     """The plan of a job as it stands; None of one that rents nothing."""
     planned = state.fleet.plan_of(bag.number)
     if planned is None:
@@ -196,7 +203,9 @@ def plan_of(state: State, bag: Bag) -> Json | None:
         "planned_s": planned.planned_t,
         "look_again_s": None if math.isinf(planned.replan_t) else planned.replan_t,
         "first_finish_s": planned.first_finish_t,
-        **predicted(plan),
+        "cost_usd": plan.predicted_cost_usd,
+        "finish_s": plan.predicted_finish_t,
+        "rejected": rejected_of(plan),
         "because": plan.because,
         "refused": planned.refused,
         "error": planned.error,
@@ -208,12 +217,11 @@ def _planner(state: State, bag: Bag) -> str:
     return (bag.rules.planner if shared is None else shared.rules.planner) or "windfall"
 
 
-def predicted(plan: Plan) -> Json:
-    rejected = [{"what": other.what, "cost_usd": other.cost_usd} for other in plan.rejected]
-    return {"cost_usd": plan.predicted_cost_usd, "finish_s": plan.predicted_finish_t, "rejected": rejected}
+def rejected_of(plan: Plan) -> list[Alternative]:
+    return [{"what": other.what, "cost_usd": other.cost_usd} for other in plan.rejected]
 
 
-def told(event: PlanProposed, taken: PlanTaken) -> Json:
+def told(event: PlanProposed, taken: PlanTaken) -> PlanTold:
     """One plan of the log: what was done, why, what was not done, and what else was thought of."""
     return {
         "t": event.t,
@@ -225,5 +233,26 @@ def told(event: PlanProposed, taken: PlanTaken) -> Json:
         "because": event.plan.because,
         "refused": list(taken.refused),
         "error": event.error,
-        **predicted(event.plan),
+        "inputs": None if event.inputs is None else inputs_told(event.inputs),
+        "cost_usd": event.plan.predicted_cost_usd,
+        "finish_s": event.plan.predicted_finish_t,
+        "rejected": rejected_of(event.plan),
+    }
+
+
+def inputs_told(inputs: PlanInputs) -> Inputs:
+    """What a planner was shown when it made a plan."""
+    return {
+        "unfinished": inputs.unfinished,
+        "total": inputs.total,
+        "running": inputs.running,
+        "core_s": inputs.core_s,
+        "longest_s": inputs.longest_s,
+        "deadline_s": None if math.isinf(inputs.deadline_t) else inputs.deadline_t,
+        "spent_usd": inputs.spent_usd,
+        "budget_usd": inputs.budget_usd,
+        "confidence": inputs.confidence,
+        "machines": inputs.machines,
+        "offers": [{"offer": key, "price_usd": price, "limit": limit} for key, price, limit in inputs.offers],
+        "jobs": inputs.jobs,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from math import inf
 
 from msgspec.structs import replace
 
@@ -12,6 +13,7 @@ from windfall.core.decisions import (
     DROPPED,
     FAILED_FOR_GOOD,
     LOST_FOR_GOOD,
+    PART,
     REQUEUED,
     RETRIED,
     RETURNED,
@@ -42,9 +44,10 @@ from windfall.core.events import (
     ServerStarted,
     TasksAdded,
 )
-from windfall.core.jobs import attempts
+from windfall.core.jobs import attempts, parts
 from windfall.core.matching.turnarounds import cell_of
 from windfall.core.renting.apply import follow
+from windfall.core.renting.settling import settle
 from windfall.core.sites.apply import welcome
 from windfall.core.state.hosts.hosts import LIVE, Host
 from windfall.core.state.hosts.learned import RunTimes
@@ -57,6 +60,8 @@ from windfall.core.state.state import State
 def apply_server_started(state: State, event: ServerStarted, decided: Nothing) -> None:
     """Hosts could not reach the server while it was down: their leases begin anew."""
     state.settings = event.settings
+    # How many are kept, and for how long, may have changed. Snapshots do not hold these, so a replay forgets them, too.
+    state.hosts.forget_t, state.hosts.forget_beyond = event.t if state.hosts.away else inf, 0
     for number in [*state.hosts.unknown]:
         host = state.hosts[number]
         host.state = LIVE
@@ -98,6 +103,9 @@ def apply_job_sealed(state: State, event: JobSealed, decided: JobSettled) -> Non
 
 def apply_job_changed(state: State, event: JobChanged, decided: JobSettled) -> None:
     bag = state.bags[event.job]
+    planned = state.fleet.plan_of(bag.number)
+    if planned is not None and event.rules.budget_microusd != bag.rules.budget_microusd:
+        planned.refused = []  # what the old budget did not allow says nothing about the new one
     bag.terms = Terms(event.rules, bag.classes if event.classes is None else event.classes, bag.tail)
     attempts.settle(state, bag, event.t)
     if decided.stopped:
@@ -143,6 +151,7 @@ def apply_job_forgotten(state: State, event: JobForgotten, decided: JobLetGo) ->
     bag = state.bags[event.job]
     for task in list(bag.attempts.given_up):
         attempts.cancel_attempts(state, bag, task)  # hosts that hold them still, silent or gone
+    settle(state, bag, event.t, decided.share_microusd)
     state.bags.remove(bag)
 
 
@@ -173,19 +182,20 @@ def apply_results(state: State, event: ResultsReported, decided: ResultsJudged) 
             for result in event.results:
                 state.hosts.free_units(host, (result.job, result.task, result.attempt))
     touched: dict[int, Bag] = {}
-    bags, observed = state.bags, decided.observed
-    for place, (result, verdict) in enumerate(zip(event.results, decided.verdicts, strict=True)):
+    bags, verdicts, observed = state.bags, decided.verdicts, decided.observed
+    for place, result in enumerate(event.results):
         job = result.job
         bag = bags.get(job)
         if bag is None:
             continue
         touched[job] = bag
+        verdict = verdicts[place]
         if result.rss_bytes and verdict != STALE:
             bag.tally.note_peak(bag.class_of(result.task), result.rss_bytes)
         if verdict == ACCEPTED:
             latency_s = _accept(state, bag, host, result)
             if host is not None and place in observed:
-                state.learned.latencies.observe(host.pool, bag.rules.name, latency_s, rules=books.latencies)
+                state.learned.latencies.observe(host.pool, bag._terms.rules.name, latency_s, 0.0, books.latencies)
         else:
             _other(state, bag, host, result, verdict, event.t)
     for place, memory_bytes in decided.memory:
@@ -215,14 +225,15 @@ def _learn_run_time(state: State, result: Result, seconds: float) -> None:
 def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
     """The task is done; returns the seconds from sending the attempt to its result in which it did not run."""
     task, end, books = result.task, result.end, state.settings.bookkeeping
-    tally, progress, ran_s = bag.tally, bag.progress, end - result.start
+    out, tally, progress, ran_s = bag.attempts, bag.tally, bag.progress, end - result.start
+    gang = out.gangs.pop(task, None) if out.gangs else None
     was_waiting = bag.columns.state[task] == WAITING
     attempt = attempts.release(state, bag, task, result.attempt)
     if was_waiting:
         # A late result of an attempt that had been given up: the task need not run again.
         bag.withdraw(task)
-    if task in bag.attempts.live or task in bag.attempts.given_up:
-        attempts.cancel_attempts(state, bag, task)
+    if task in out.live or task in out.given_up:
+        attempts.cancel_attempts(state, bag, task, attempts.REPLICA)
     bag.move(task, DONE)
     if progress.saved:
         progress.forget_checkpoint(task)
@@ -238,6 +249,9 @@ def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
         done, run_s, longest_s = tally.by_class.get(index, (0.0, 0.0, 0.0))
         tally.by_class[index] = (done + 1, run_s + ran_s, max(longest_s, ran_s))
     _note(bag, host, result)
+    if gang is not None:
+        # What is shown of it, and its value, are those of the host of rank 0.
+        bag.columns.attempt[task], bag.columns.host[task] = gang.first, gang.hosts[0]
     tally.run_s += ran_s
     turnaround_s = end - (attempt.sent if attempt else result.start)
     cell = cell_of(turnaround_s, books.turnaround_cells)
@@ -246,7 +260,7 @@ def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
         tally.last_result_t = end if end > 0.0 else 0.0
     if host is not None:
         host.record.succeeded(turnaround_s, result.cpu_s, books.host_mean_over)
-    if tally.blame:
+    if task in tally.blame:
         _blame(state, bag, host, result)
     return turnaround_s - ran_s if turnaround_s > ran_s else 0.0
 
@@ -265,12 +279,15 @@ def _other(state: State, bag: Bag, host: Host | None, result: Result, verdict: i
     if verdict == VOTED:
         _vote(state, bag, host, result)
         return
+    if verdict == PART:
+        parts.note_done(state, bag, task, result.attempt)
+        return
     if verdict in (STALE, WASTE, DROPPED):
         bag.tally.waste += verdict == WASTE
         if 0 <= task < bag.total and _holds(bag, host, result):
-            attempts.release(state, bag, task, result.attempt)
+            attempts.release(state, bag, task, result.attempt, attempts.REPLICA, result.end - result.start)
         return
-    attempts.release(state, bag, task, result.attempt)
+    attempts.release(state, bag, task, result.attempt, _waste_of(result, verdict), result.end - result.start)
     if result.cause == SUCCESS:
         # So many volunteers disagree that the task has failed.
         result = replace(result, cause=DISAGREEMENT)
@@ -278,6 +295,8 @@ def _other(state: State, bag: Bag, host: Host | None, result: Result, verdict: i
         bag.progress.votes.pop(task, None)
     else:
         charge(bag, host, result, verdict)
+    if bag.attempts.gangs:
+        parts.end(state, bag, task)
     if verdict in (RETRIED, FAILED_FOR_GOOD):
         bag.progress.forget_checkpoint(task)
     if verdict in (RETRIED, REQUEUED, RETURNED):
@@ -290,6 +309,15 @@ def _other(state: State, bag: Bag, host: Host | None, result: Result, verdict: i
         bag.tally.last_result_t = max(bag.tally.last_result_t or 0.0, result.end)
         # It failed wherever it was tried, so no host is blamed.
         bag.tally.blame.pop(task, None)
+
+
+def _waste_of(result: Result, verdict: int) -> str:
+    """Why its work is wasted; empty of an attempt that was handed back before it began."""
+    if verdict == RETURNED:
+        return ""
+    if result.cause == CANCEL:
+        return attempts.CANCELLED_WORK
+    return attempts.LOST if result.cause in LOSS_CODES else attempts.FAILED_WORK
 
 
 def _vote(state: State, bag: Bag, host: Host | None, result: Result) -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from math import inf
+
 from windfall.core.decisions import Assigned, Stop
 from windfall.core.events import Key
 from windfall.core.state.hosts.hosts import Host
-from windfall.core.state.jobs.bags import FINAL, Attempt, Bag
+from windfall.core.state.jobs.attempts import Attempt
+from windfall.core.state.jobs.bags import FINAL, Bag
 from windfall.core.state.jobs.columns import CANCELLED, HELD, WAITING
 from windfall.core.state.renting.fleet import held_at, machine_of
 from windfall.core.state.renting.fleets import Use, named
 from windfall.core.state.state import State
+
+FAILED_WORK, LOST, REPLICA, CANCELLED_WORK = "failed", "lost", "replica", "cancelled"
+"""Why the work of an attempt is wasted: it failed, its host was lost, another attempt was quicker, it was cancelled."""
 
 
 def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
@@ -17,7 +24,7 @@ def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
     job, first, count, number = assigned.job, assigned.first, assigned.count, assigned.attempt
     bag = state.bags[job]
     columns, queues, counts, attempts, deadline = bag.columns, bag.queues, bag.counts, bag.attempts, assigned.deadline
-    terms, host_number, why = bag.terms, host.number, assigned.why
+    terms, host_number, why = bag._terms, host.number, assigned.why
     classes = terms.classes
     klass = bag.class_of(first) if len(classes) > 1 else 0
     if first not in attempts.live:
@@ -49,8 +56,11 @@ def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
         state.bags.refresh(bag)
 
 
-def release(state: State, bag: Bag, task: int, number: int) -> Attempt | None:
-    """Forget one attempt, live or given up; its host no longer holds it. None if it is not known any more."""
+def release(state: State, bag: Bag, task: int, number: int, waste: str = "", ran_s: float = inf) -> Attempt | None:
+    """Forget one attempt, live or given up; its host no longer holds it. None if it is not known any more.
+
+    `waste`: why its result does not count; empty if it does. `ran_s`: for how long it ran, if that is known.
+    """
     attempt = bag.attempts.drop(task, number)
     if attempt is None:
         attempt = given_up(bag, task, number)
@@ -60,8 +70,7 @@ def release(state: State, bag: Bag, task: int, number: int) -> Attempt | None:
         others.remove(attempt)
         if not others:
             del bag.attempts.given_up[task]
-    _unhold(state, bag, task, attempt)
-    host = state.hosts.get(attempt.host)
+    host = _unhold(state, bag, task, attempt, waste, ran_s)
     if host is not None and host.units:
         state.hosts.free_units(host, (bag.number, task, number))
     return attempt
@@ -72,7 +81,7 @@ def let_go(state: State, host: Host, except_: frozenset[Key] = frozenset()) -> N
     for key in [key for key in host.held if key not in except_]:
         job, task, number = key
         bag = state.bags[job]
-        attempt = release(state, bag, task, number)
+        attempt = release(state, bag, task, number, LOST)
         if attempt is not None and bag.columns.state[task] not in FINAL:
             bag.attempts.released.setdefault(task, {})[number] = attempt.host
 
@@ -83,21 +92,26 @@ def holder(bag: Bag, task: int, number: int) -> int | None:
     return bag.attempts.released.get(task, {}).get(number) if attempt is None else attempt.host
 
 
-def _unhold(state: State, bag: Bag, task: int, attempt: Attempt) -> None:
-    """Its host need not report it any more; its units are free only when it does."""
+def _unhold(state: State, bag: Bag, task: int, attempt: Attempt, waste: str, ran_s: float = inf) -> Host | None:
+    """Its host, if it is known, need not report it any more; its units are free only when it does."""
     hosts, of_fleets = state.hosts, state.fleet.book.of_job
     host = hosts.get(attempt.host)
     key = (bag.number, task, attempt.number)
     if host is None or host.held.pop(key, 0) is not None:
-        return
+        return host
     if of_fleets and bag.number in of_fleets:
         _note_use(state, bag, task, attempt, host)
+    if waste and state.fleet.machines:
+        _note_waste(state, bag, task, attempt, host, waste, ran_s)
+    if host.gang == key:
+        host.gang, host.session.to_join, host.session.to_begin = None, [], []
     if host.memory_held:
         host.memory_held -= bag.memory_for(task, attempt.number)
     if hosts.bundled and len(host.held) <= host.slots:
         hosts.bundled.pop(host.number, None)
     if host.session.asked_back:
         host.session.asked_back.pop(key, None)
+    return host
 
 
 def _note_use(state: State, bag: Bag, task: int, attempt: Attempt, host: Host) -> None:
@@ -106,6 +120,20 @@ def _note_use(state: State, bag: Bag, task: int, attempt: Attempt, host: Host) -
     if machine is not None:
         from_s, to_s = held_at(machine, attempt.sent, state.t), held_at(machine, state.t, state.t)
         machine.uses.append(Use(bag.number, from_s, to_s, bag.classes[bag.class_of(task)].cpus))
+
+
+def _note_waste(
+    state: State, bag: Bag, task: int, attempt: Attempt, host: Host, why: str, ran_s: float
+) -> None:  # fmt: skip
+    """Core-seconds of a rented machine that went into an attempt whose result does not count.
+
+    Of one that never reported nobody knows when it began: it counts from its sending on.
+    """
+    machine = machine_of(state, host)
+    if machine is not None:
+        seconds = held_at(machine, state.t, state.t) - held_at(machine, attempt.sent, state.t)
+        known = bag.tally.wasted_core_s
+        known[why] = known.get(why, 0.0) + max(0.0, min(seconds, ran_s)) * bag.classes[bag.class_of(task)].cpus
 
 
 def give_up(bag: Bag, task: int, number: int) -> Attempt | None:
@@ -126,14 +154,15 @@ def requeue(state: State, bag: Bag, task: int) -> None:
     state.touch(bag.number)
 
 
-def cancel_attempts(state: State, bag: Bag, task: int) -> None:
-    """Ask every host that has this task to drop it, at its next exchange."""
+def cancel_attempts(state: State, bag: Bag, task: int, waste: str = CANCELLED_WORK) -> None:
+    """Ask every host that has this task to drop it, at its next exchange. `waste`: what its attempts count as."""
+    bag.attempts.gangs.pop(task, None)
     for attempt in [*bag.attempts.drop_all(task), *bag.attempts.given_up.pop(task, [])]:
         host = state.hosts.get(attempt.host)
         if host is not None:
             host.session.to_cancel.append((bag.number, task, attempt.number))
             state.hosts.to_tell[host.number] = None
-        _unhold(state, bag, task, attempt)
+        _unhold(state, bag, task, attempt, waste)
 
 
 def settle(state: State, bag: Bag, t: float) -> None:
@@ -170,18 +199,18 @@ def forget_ended(state: State) -> None:
     """Drop deadlines of ended attempts from the front: the next look at the clock is for one that still matters."""
     bags = state.bags
     deadlines = bags.deadlines
-    while deadlines.front:
-        deadline, job, task, number = deadlines.front[0]
+    while front := deadlines.front:
+        deadline, job, task, number = front[0]
         # Nearly all of them have ended long before: then the task has no live attempt, and that is quickly seen.
         bag = bags.get(job)
-        if bag is not None and task in bag.attempts.live:
-            attempt = bag.attempts.find(task, number)
-            if attempt is not None and attempt.deadline == deadline:
-                return
+        if bag is not None:
+            for attempt in bag.attempts.live.get(task, ()):
+                if attempt.number == number and attempt.deadline == deadline:
+                    return
         deadlines.pop()
 
 
-def stop_jobs(state: State, stopped: list[Stop], t: float) -> None:
+def stop_jobs(state: State, stopped: Iterable[Stop], t: float) -> None:
     """Carry out which jobs a decision stops."""
     for job, reason in stopped:
         bag = state.bags[job]

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from windfall.core.decisions import ACCEPTED, DROPPED, STALE, Checked
 from windfall.core.events import Result
 from windfall.core.state.hosts.hosts import Host
-from windfall.core.state.jobs.bags import Attempt, Bag
+from windfall.core.state.jobs.attempts import Attempt
+from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.causes import DISAGREEMENT
 from windfall.core.state.state import State
 
@@ -65,18 +66,18 @@ def needed(state: State, bag: Bag, task: int, host: Host) -> int:
     return quorum if is_checked else 1
 
 
-def is_enough(state: State, bag: Bag, result: Result, host: Host | None) -> bool:
+def is_enough(state: State, bag: Bag, result: Result, host: Host) -> bool:
     """Whether a success is accepted now; else it is a vote, and the task waits for a host of another owner."""
-    if host is None or not host.owner:
+    if not host.owner:
         return True
     agreeing = {vote.owner for vote in bag.progress.votes.get(result.task, ()) if vote.digest == result.digest}
     return len(agreeing | {host.owner}) >= needed(state, bag, result.task, host)
 
 
-def is_hopeless(bag: Bag, task: int) -> bool:
-    """Whether the task fails if the next vote disagrees, too."""
+def is_hopeless(bag: Bag, task: int, owner: str) -> bool:
+    """Whether the task fails with a vote of this owner that disagrees, too. Votes of one owner count once."""
     most = bag.rules.quorum + bag.classes[bag.class_of(task)].max_failures
-    return len(bag.progress.votes.get(task, ())) + 1 >= most
+    return len({vote.owner for vote in bag.progress.votes.get(task, ())} | {owner}) >= most
 
 
 def checks(state: State, host: Host | None, results: Iterable[Result], verdicts: Iterable[int]) -> list[Checked]:

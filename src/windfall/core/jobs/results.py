@@ -14,6 +14,7 @@ from windfall.core.decisions import (
     FAILED_FOR_GOOD,
     LOST_FOR_GOOD,
     OTHERS_RUN,
+    PART,
     REQUEUED,
     RETRIED,
     RETURNED,
@@ -26,6 +27,7 @@ from windfall.core.events import Result, ResultsReported
 from windfall.core.jobs import attempts, quorum, stops
 from windfall.core.liveness import timeouts
 from windfall.core.renting import runtimes
+from windfall.core.state.jobs.attempts import Attempt
 from windfall.core.state.jobs.bags import FINAL, Bag
 from windfall.core.state.jobs.causes import (
     CANCEL,
@@ -36,6 +38,7 @@ from windfall.core.state.jobs.causes import (
     SUCCESS,
     UNRENDERED,
 )
+from windfall.core.state.renting.fleet import machine_of
 from windfall.core.state.state import State
 
 DIRECTORY_ATTEMPTS = 3
@@ -65,20 +68,25 @@ def complete(state: State, event: ResultsReported, judged: ResultsJudged) -> Non
     if ACCEPTED in verdicts:
         host = state.hosts.by_name.get(event.host)
         if host is not None:
-            judged.observed, judged.advice = timeouts.lessons_of_results(state, host, event.results, verdicts)
-        if (host is not None and host.owner) or any(result.digest for result in event.results):
-            judged.checked = quorum.checks(state, host, event.results, verdicts)
+            judged.observed, advice = timeouts.lessons_of_results(state, host, event.results, verdicts)
+            if advice:
+                judged.advice = tuple(advice)
+        one = len(verdicts) == 1
+        has_digests = event.results[0].digest if one else any(result.digest for result in event.results)
+        if has_digests or (host is not None and host.ad.get("owner")):
+            judged.checked = tuple(quorum.checks(state, host, event.results, verdicts))
         if state.fleet.plans:
-            judged.ran, judged.replan = runtimes.lessons_of_results(state, host, event.results, verdicts)
-        if len(verdicts) == 1:
+            ran, replan = runtimes.lessons_of_results(state, host, event.results, verdicts)
+            judged.ran, judged.replan = tuple(ran), tuple(replan)
+        if one:
             return
     if not judged.checked and any(result.cause == DISAGREEMENT for result in event.results):
-        judged.checked = quorum.checks(state, state.hosts.by_name.get(event.host), event.results, verdicts)
+        judged.checked = tuple(quorum.checks(state, state.hosts.by_name.get(event.host), event.results, verdicts))
     if RETRIED in verdicts:
-        judged.memory = _more_memory(state, event, verdicts)
+        judged.memory = tuple(_more_memory(state, event, verdicts))
     if FAILED_FOR_GOOD in verdicts or LOST_FOR_GOOD in verdicts:
         pairs = zip(event.results, verdicts, strict=True)
-        judged.stopped = stops.after(state, [(result.job, verdict) for result, verdict in pairs])
+        judged.stopped = tuple(stops.after(state, [(result.job, verdict) for result, verdict in pairs]))
 
 
 def _more_memory(state: State, event: ResultsReported, verdicts: list[int]) -> list[tuple[int, int]]:
@@ -119,19 +127,30 @@ def judge(state: State, result: Result, reporter: int, t: float) -> int:
         return STALE
     if columns.state[task] in FINAL:
         return WASTE if result.cause == SUCCESS else DROPPED
-    live = bag.attempts.find(task, number)
+    running = bag.attempts.live.get(task)
+    if running is not None and running[0].number == number:
+        live: Attempt | None = running[0]  # nearly always: no replica runs
+    else:
+        live = bag.attempts.find(task, number)
     holder = live.host if live is not None else attempts.holder(bag, task, number)
     # Only the host that has an attempt, or had it until it restarted or left, may say how it ended; or the server.
     if holder != reporter and reporter != SERVER:
         return STALE
+    gang = bag.attempts.gangs.get(task) if bag.attempts.gangs else None
+    if live is None and bag.classes[bag.class_of(task)].nodes:
+        return STALE  # it ended with another host of its task, and what the others did is gone with it
     if result.cause == SUCCESS:
-        return _judge_success(state, bag, result, reporter) if bag.rules.quorum else ACCEPTED
+        if gang is not None and len(bag.attempts.live[task]) > 1:
+            return PART
+        return _judge_success(state, bag, result, reporter) if bag._terms.rules.quorum else ACCEPTED
     if live is None:
         return STALE
-    others = len(bag.attempts.live[result.task]) > 1
+    others = len(bag.attempts.live[result.task]) > 1 and gang is None
     if result.cause == CANCEL:
         return OTHERS_RUN if others else RETURNED
     if result.cause in LOSS_CODES:
+        if _is_recalled(state, reporter):
+            return OTHERS_RUN if others else RETURNED
         if result.cause == NO_DIRECTORY:
             return OTHERS_RUN if others else _judge_no_directory(state, bag, task, reporter, t)
         return judge_loss(bag, result.task, others, result.end > result.start)
@@ -144,12 +163,20 @@ def judge(state: State, result: Result, reporter: int, t: float) -> int:
     return FAILED_FOR_GOOD if bag.columns.failures[result.task] + 1 >= rules.max_failures else RETRIED
 
 
+def _is_recalled(state: State, reporter: int) -> bool:
+    """Whether a plan has recalled the machine of this host: what it hands back costs its tasks nothing."""
+    host = state.hosts.get(reporter) if state.fleet.machines else None
+    machine = None if host is None else machine_of(state, host)
+    return machine is not None and machine.recalled_t is not None
+
+
 def _judge_success(state: State, bag: Bag, result: Result, reporter: int) -> int:
     """Of a job that volunteers may run: whether enough of them agree."""
-    if quorum.is_enough(state, bag, result, state.hosts.get(reporter)):
+    host = state.hosts.get(reporter)
+    if host is None or quorum.is_enough(state, bag, result, host):
         return ACCEPTED
     others = len(bag.attempts.live.get(result.task, ())) > 1
-    return FAILED_FOR_GOOD if quorum.is_hopeless(bag, result.task) and not others else VOTED
+    return FAILED_FOR_GOOD if quorum.is_hopeless(bag, result.task, host.owner) and not others else VOTED
 
 
 def _judge_no_directory(state: State, bag: Bag, task: int, reporter: int, t: float) -> int:

@@ -6,7 +6,7 @@ from math import inf
 
 from windfall.core.decisions import LOST_FOR_GOOD, OTHERS_RUN, RETURNED, Lessons, TimeJudged
 from windfall.core.events import HostsEnded, TimerFired
-from windfall.core.jobs import attempts
+from windfall.core.jobs import attempts, parts
 from windfall.core.state.hosts.hosts import GONE, HIBERNATED, LIVE, UNKNOWN, Host
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.causes import LOST_CODE, Loss
@@ -15,6 +15,10 @@ from windfall.core.state.state import State
 
 
 def apply_time_judged(state: State, event: TimerFired, decided: TimeJudged) -> None:
+    if decided.forget_t is not None:
+        state.hosts.forget_t, state.hosts.forget_beyond = decided.forget_t, decided.forget_beyond
+    for number, pool, owner in decided.forgotten:
+        state.hosts.forget(number, pool, owner)
     for number in decided.renewed:
         state.hosts[number].times.seen_t = event.t
         state.hosts.live.move_to_end(number)
@@ -71,6 +75,17 @@ def _fall_silent(state: State, host: Host, to: str) -> None:
     elif to == GONE:
         host.left = host.left or "silent"
         state.hosts.count_in_pool(host.pool, -1)
+        _plan_forgetting(state, host)
+
+
+def _plan_forgetting(state: State, host: Host) -> None:
+    """A host has left: look for hosts to forget when it is old enough, or at once if too many have left by now."""
+    hosts, settings = state.hosts, state.settings
+    hosts.forget_t = min(hosts.forget_t, host.times.heard_t + settings.host_forget_s)
+    kept = settings.hosts_kept
+    if kept is not None and hosts.away > max(kept, hosts.forget_beyond):
+        # Later than the end of its second lease: the timer that finds it lost is not to fire twice.
+        hosts.forget_t = min(hosts.forget_t, host.times.heard_t + 3 * settings.lease_s)
 
 
 def hibernate(state: State, host: Host) -> None:
@@ -104,6 +119,8 @@ def apply_losses(state: State, losses: list[Loss], lessons: Lessons | None, t: f
         if attempt is None:
             continue
         touched[job] = bag
+        if bag.attempts.gangs:
+            parts.end(state, bag, task)
         if verdict == RETURNED:
             attempts.requeue(state, bag, task)
             continue

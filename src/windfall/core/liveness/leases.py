@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
+from math import inf
 from typing import Any
 
 from windfall.core.decisions import OTHERS_RUN, TimeJudged
 from windfall.core.events import HostsEnded, Key, TimerFired
 from windfall.core.jobs import attempts, stops
 from windfall.core.jobs.results import judge_loss
-from windfall.core.liveness import lessons
+from windfall.core.liveness import forgetting, lessons
 from windfall.core.matching.replica_queue import cycles, next_cycle_t
 from windfall.core.renting import budgets
 from windfall.core.state.hosts.hosts import GONE, HIBERNATED, Host
@@ -27,9 +28,9 @@ VOLUNTEER_LEASE_S = 14 * 86400.0
 
 
 def is_due(state: State, t: float) -> bool:
-    """Whether a lease, an attempt's deadline, a plan, a budget or a replication cycle has to be looked at by now."""
+    """Whether a lease, a deadline, a plan, a budget, a replication cycle or old hosts have to be looked at by now."""
     fleet, hosts, deadlines = state.fleet, state.hosts, state.bags.deadlines.front
-    if fleet.replan_t <= t or fleet.budget_t <= t or (deadlines and deadlines[0][0] <= t):
+    if fleet.replan_t <= t or fleet.budget_t <= t or hosts.forget_t <= t or (deadlines and deadlines[0][0] <= t):
         return True
     lease_s = state.settings.lease_s
     if state.bags.cycled and next_cycle_t(state) <= t:
@@ -43,9 +44,8 @@ def is_due(state: State, t: float) -> bool:
 
 def on_timer_fired(state: State, event: TimerFired, policies: Any) -> TimeJudged:
     lease_s = state.settings.lease_s
-    judged = TimeJudged()
-    judged.unknown = _silent(state, state.hosts.live, lease_s, event.t)
-    if any(state.hosts[number].owner for number in judged.unknown):
+    judged = TimeJudged(_silent(state, state.hosts.live, lease_s, event.t))
+    if judged.unknown and any(state.hosts[number].owner for number in judged.unknown):
         judged.renewed = [number for number in judged.unknown if _is_patient(state.hosts[number], event.t)]
         renewed = set(judged.renewed)
         judged.unknown = [number for number in judged.unknown if number not in renewed]
@@ -74,6 +74,8 @@ def on_timer_fired(state: State, event: TimerFired, policies: Any) -> TimeJudged
     if state.bags.cycled:
         gone.update(entry[:3] for entry in judged.lost)
         judged.replicated = _replicated(state, event.t, policies, gone)
+    if state.hosts.forget_t <= event.t:
+        forgetting.look(state, event.t, judged)
     return judged
 
 
@@ -94,10 +96,12 @@ def on_hosts_ended(state: State, event: HostsEnded, policies: Any) -> TimeJudged
 
 def complete(state: State, event: TimerFired | HostsEnded, judged: TimeJudged) -> None:
     """Add to the losses what else follows from them."""
-    losses = [*judged.lost, *judged.expired]
+    losses = judged.lost + judged.expired
     if not losses:
         return
-    judged.stopped, judged.lessons = stops.after_losses(state, losses), lessons.of_losses(state, losses, event.t)
+    if stopped := stops.after_losses(state, losses):
+        judged.stopped = stopped
+    judged.lessons = lessons.of_losses(state, losses, event.t)
 
 
 def _is_patient(host: Host, t: float) -> bool:
@@ -115,7 +119,9 @@ def _silent(state: State, numbers: Iterable[int], allowed_s: float, t: float) ->
     """Hosts that were silent for too long, the longest silent first. Computes the time as `wake_at` does: with another
     rounding the wake-up could come just before the time, again and again.
     """
-    found = []
+    found: list[int] = []
+    if allowed_s == inf:
+        return found
     for number in numbers:
         if state.hosts[number].times.seen_t + allowed_s > t:
             break
@@ -134,6 +140,13 @@ def losses_of(state: State, hosts: list[Host], except_: frozenset[Key] = frozens
         for job, task, number in host.held:
             bag = state.bags[job]
             if (job, task, number) not in gone or not attempts.is_live(bag, task, number):
+                continue
+            gang = bag.attempts.gangs.get(task)
+            if gang is not None:
+                if (job, task) not in last:
+                    # The first host that is lost ends the attempt on all; one that has not begun costs nothing.
+                    last[job, task] = len(found)
+                    found.append((job, task, number, judge_loss(bag, task, False, gang.has_begun)))
                 continue
             if (job, task) in last:
                 # Two of its replicas go at once: only the last one puts the task back into the queue.

@@ -16,7 +16,8 @@ def of_losses(state: State, losses: Sequence[Loss], t: float) -> Lessons | None:
     """None where nothing is learned."""
     if not losses:
         return None
-    found = Lessons()
+    silences: list[tuple[int, float]] = []
+    interrupted: list[tuple[int, float]] = []
     about: dict[str, tuple[str, Bag]] = {}
     for place, (job, task, number, verdict) in enumerate(losses):
         bag = state.bags[job]
@@ -26,14 +27,14 @@ def of_losses(state: State, losses: Sequence[Loss], t: float) -> Lessons | None:
         if state.fleet.plans and state.fleet.plan_of(job) is not None:
             ran_s = runtimes.ran_s(state, bag, task, attempt, t)
             if ran_s > bag.progress.interrupted_s.get(task, 0.0):
-                found.interrupted.append((place, ran_s))
+                interrupted.append((place, ran_s))
         host = state.hosts.get(attempt.host)
         if verdict == RETURNED or host is None:
             continue
         waited_s = timeouts.silence_s(state, host, bag, t - attempt.sent)
         if waited_s is not None:
-            found.silences.append((place, waited_s))
+            silences.append((place, waited_s))
             about[timeouts.key_of(host.pool, bag)] = (host.pool, bag)
-    if about:
-        found.advice = timeouts.advise_all(state, about)
-    return found if found.silences or found.interrupted else None
+    if not silences and not interrupted:
+        return None
+    return Lessons(silences, interrupted, timeouts.advise_all(state, about))

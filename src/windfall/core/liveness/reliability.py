@@ -13,11 +13,6 @@ MOST_EXCLUDED = 0.5
 """At most this share of the live slots gets no tasks because of suspicion: a bad bag must not shut a good pool down."""
 
 
-def is_spotless(record: Reliability) -> bool:
-    """Whether its record rules out a suspicion: true of nearly every host, and quick to check."""
-    return not record.error_weight and record.failures_in_a_row < SUSPECT_IN_A_ROW
-
-
 def suspicion(record: Reliability, witnesses: int) -> str:
     """Why this host looks like a black hole, or nothing.
 
@@ -26,7 +21,8 @@ def suspicion(record: Reliability, witnesses: int) -> str:
     began. A few are enough: a black hole fails faster than others can succeed. A task that fails everywhere is not held
     against any host.
     """
-    if record.weight >= SUSPECT_WEIGHT and record.error_rate >= SUSPECT_RATE:
+    weight = record.weight
+    if weight >= SUSPECT_WEIGHT and record.error_weight / weight >= SUSPECT_RATE:
         return f"{record.error_rate:.0%} of its recent tasks failed here and succeeded elsewhere"
     if record.failures_in_a_row >= SUSPECT_IN_A_ROW and witnesses >= SUSPECT_IN_A_ROW:
         return f"its last {record.failures_in_a_row} tasks failed while others of the same job do not"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -16,11 +16,15 @@ from windfall.core.decisions import ACCEPTED
 from windfall.core.events import Result
 from windfall.core.state.hosts.hosts import Host
 from windfall.core.state.hosts.learned import Advice
-from windfall.core.state.jobs.bags import Attempt, Bag
+from windfall.core.state.jobs.attempts import Attempt
+from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import DONE
 from windfall.core.state.state import State
 from windfall.timeouts.learning.memory import Counts
 from windfall.timeouts.learning.online import LEAST, Sketch, is_stale
+
+if TYPE_CHECKING:
+    from windfall.api.explained import Timeout
 
 PRIOR_S = 86400.0
 """Before enough has been seen: a day."""
@@ -43,7 +47,7 @@ OBSERVED_PER_RECORD = 4
 
 
 def key_of(pool: str, bag: Bag) -> str:
-    return f"{pool}\n{bag.rules.name}"
+    return f"{pool}\n{bag._terms.rules.name}"
 
 
 def lessons_of_results(
@@ -52,22 +56,18 @@ def lessons_of_results(
     """Places of the results to learn latencies from, and the advice that follows from what was known before."""
     places: list[int] = []
     advice: dict[int, Advice] = {}
-    bag: Bag | None = None
-    learns = True
+    asked, learns = 0, True
     for place, verdict in enumerate(verdicts):
         if verdict != ACCEPTED:
             continue
         job = results[place].job
-        if bag is None or bag.number != job:
+        if job != asked:
             # Nearly always all are of one job: asked once.
-            bag = state.bags[job]
-            counts = state.learned.latencies.counts_of(host.pool, bag.rules.name, LEAST)
-            if counts is not None:
-                learns = counts.samples <= WELL_KNOWN or not state.seq % LEARN_EVERY
-                if learns and (better := _advise(state, host.pool, bag, counts)) is not None:
-                    advice[job] = better
-            else:
-                learns = True
+            asked, bag = job, state.bags[job]
+            counts = state.learned.latencies.counts_of(host.pool, bag._terms.rules.name, LEAST)
+            learns = counts is None or counts.samples <= WELL_KNOWN or not state.seq % LEARN_EVERY
+            if counts is not None and learns and (better := _advise(state, host.pool, bag, counts)) is not None:
+                advice[job] = better
         if learns:
             places.append(place)
             if len(places) >= OBSERVED_PER_RECORD:
@@ -82,7 +82,7 @@ def silence_s(state: State, host: Host, bag: Bag, waited_s: float) -> float | No
 
 
 def passes_over(state: State, host: Host, bag: Bag) -> bool:
-    counts = state.learned.latencies.counts_of(host.pool, bag.rules.name, LEAST)
+    counts = state.learned.latencies.counts_of(host.pool, bag._terms.rules.name, LEAST)
     return counts is not None and _is_enough(state, counts)
 
 
@@ -94,7 +94,7 @@ def _is_enough(state: State, counts: Counts) -> bool:
 
 def _run_s(bag: Bag) -> float:
     """What a task of this bag may run: its wall time if it has one, else a multiple of the mean so far."""
-    classes = bag.classes
+    classes = bag._terms.classes
     if len(classes) == 1:
         wall_s = classes[0].wall_s or 0.0
     else:
@@ -135,7 +135,8 @@ def _silent_s(state: State, pool: str, bag: Bag) -> list[float]:
     sent_before, hosts = state.t - _run_s(bag), state.hosts
     silent = _sent_before(bag, sent_before)
     if len(hosts.by_pool) > 1 or pool not in hosts.by_pool:
-        silent = [attempt for attempt in silent if attempt.host in hosts and hosts[attempt.host].pool == pool]
+        of = hosts.get
+        silent = [attempt for attempt in silent if (host := of(attempt.host)) is not None and host.pool == pool]
     return [sent_before - attempt.sent for attempt in silent]
 
 
@@ -160,7 +161,7 @@ def deadline_s(state: State, bag: Bag, host: Host, t: float, index: int | None =
     `index`: the class of the task. In a workflow what the quick classes took says nothing about the others.
     """
     advice = state.learned.advice.get(key_of(host.pool, bag))
-    if host.owner:
+    if host.ad.get("owner"):
         return _volunteer_s(
             state, bag, host, None if advice is None else advice.decision.for_attempt(bag.tally.attempts)
         )
@@ -199,7 +200,7 @@ def pool_advice(state: State, pool: str) -> Advice | None:
     return max(mine, key=lambda advice: advice.decision.samples, default=None)
 
 
-def shown(advice: Advice) -> dict[str, Any]:
+def shown(advice: Advice) -> Timeout:
     """For people: which law, how many samples, what it expects, and what an error would cost."""
     decision = advice.decision
     return {

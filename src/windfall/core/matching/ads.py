@@ -13,7 +13,8 @@ from windfall.core.events import TaskClass
 from windfall.core.liveness.timeouts import pool_advice
 from windfall.core.matching.lifetimes import left_s
 from windfall.core.state.hosts.hosts import Host
-from windfall.core.state.jobs.bags import Attempt, Bag
+from windfall.core.state.jobs.attempts import Attempt
+from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import DONE, FAILED, HELD, WAITING
 from windfall.core.state.state import State
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from windfall.core.decisions import HostAnswered
+from windfall.core.decisions import MEMBER, HostAnswered
 from windfall.core.events import HostAsked, Key
-from windfall.core.jobs import attempts
+from windfall.core.jobs import attempts, parts
 from windfall.core.liveness.apply import apply_losses, leave
 from windfall.core.renting.apply import give_back, joined, note_idle, note_taken
 from windfall.core.state.hosts.hosts import GONE, LIVE, UNKNOWN, Host
@@ -35,21 +35,31 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
     if boot != session.boot or event.leaving:
         _forget_held(state, host)
     elif event.holds is not None:
-        _forget_held(state, host, frozenset(event.holds))
+        _forget_held(state, host, host.holding(event.holds))
     if boot != session.boot:
         # A drained worker has ended; one that is started again should work.
         host.access.draining = False
         session.boot = boot
     session.n, session.assigned = event.n, handed_out
     if session.cancelled or decided.cancel or session.handed_back or decided.hand_back:
-        session.cancelled, session.handed_back = decided.cancel, decided.hand_back
-    if session.to_cancel or session.to_hand_back:
-        session.to_cancel, session.to_hand_back = [], []
-        hosts.to_tell.pop(host.number, None)
+        session.cancelled, session.handed_back = decided.cancel, list(decided.hand_back)
+    if session.begun or decided.begin:
+        session.begun = list(decided.begin)
+    if hosts.to_tell and host.number in hosts.to_tell and session.has_news:
+        session.to_cancel, session.to_hand_back, session.to_recall = [], [], False
+        session.to_join = [] if decided.assigned else session.to_join
+        session.to_begin = [] if decided.begin else session.to_begin
+        if not session.has_news:
+            hosts.to_tell.pop(host.number, None)
     if decided.probation is not None or decided.test:
         _apply_standing(state, host, decided, t)
+    if decided.gang is not None:
+        parts.form(state, decided.gang, t)
     for assigned in handed_out:
-        attempts.hand_out(state, host, assigned, t)
+        if assigned.why == MEMBER:
+            parts.join(state, assigned, decided.all_joined)
+        else:
+            attempts.hand_out(state, host, assigned, t)
     if len(host.held) > host.slots:
         hosts.bundled[host.number] = None
     elif hosts.bundled:
@@ -123,5 +133,6 @@ def _forget_held(state: State, host: Host, except_: frozenset[Key] = frozenset()
     """The host has none of what we believe it has, except these: a new process knows nothing of the old one's."""
     attempts.let_go(state, host, except_)
     state.hosts.free_all_units(host, except_)
-    host.session.to_cancel, host.session.to_hand_back = [], []
-    state.hosts.to_tell.pop(host.number, None)
+    host.session.to_cancel, host.session.to_hand_back, host.session.to_recall = [], [], False
+    if not host.session.has_news:
+        state.hosts.to_tell.pop(host.number, None)

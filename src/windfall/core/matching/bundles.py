@@ -28,6 +28,8 @@ SOONER_S = 1.0
 """Seconds that a task must still wait where it is, beyond the round trip of its host, to be taken back."""
 NOTHING_AHEAD_S = 5.0
 """A host that was asked for tasks back gets none ahead for this time: they are for the idle one."""
+ONE_EXCHANGE_S = 0.1
+"""About what it takes a worker to report, wait for the commit and get more: so short a bundle is not split up."""
 HOSTS_LOOKED_AT = 32
 """Hosts with bundles that one idle host makes us look at."""
 
@@ -60,6 +62,14 @@ def ahead(state: State, bag: Bag, rules: TaskClass, host: Host, t: float, deadli
     if known_s:
         rounds = min(rounds, int(min(known_s) / task_s) - 1)
     return max(0, rounds) * host.slots
+
+
+def not_worth_spreading(bag: Bag, slots: int) -> int:
+    """Tasks that a host does in so short a time that asking again would take as long."""
+    done = bag.counts[DONE]
+    if done < MIN_SAMPLES:
+        return 0
+    return slots * int(ONE_EXCHANGE_S / max(bag.tally.run_s / done, 1e-6))
 
 
 def finishing(bag: Bag, rules: TaskClass, host: Host, t: float) -> int | None:

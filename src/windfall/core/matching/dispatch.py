@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from windfall.bounds import MAX_HELD
 from windfall.core.decisions import LOST_FOR_GOOD, TEST, Assigned, HostAnswered
-from windfall.core.events import HostAsked
+from windfall.core.events import HostAsked, Key
 from windfall.core.jobs import stops
 from windfall.core.liveness import leases, lessons, reliability
+from windfall.core.matching import gangs
 from windfall.core.matching.matcher import Matcher
 from windfall.core.matching.tail import tail_changes
 from windfall.core.renting.checkpoints import set_intervals
@@ -26,8 +27,8 @@ from windfall.core.supply import modes, overlay
 if TYPE_CHECKING:
     from windfall.core.engine import Policies
 
-DRAINED, NOW = "drained", "now"
-"""What a worker is told: end when nothing is left to do, or hand back what runs and end."""
+DRAINED, NOW, SAVE = "drained", "now", "save"
+"""What a worker is told: end when nothing is left to do, hand back what runs and end, or let it save and then end."""
 IDLE = "idle"
 """What a worker says that leaves for want of work."""
 
@@ -38,7 +39,9 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
         fresh = Host.new(state.hosts.next, event.host, event.t)
         fresh.describe(event.ad, event.slots, event.t)
         answer = HostAnswered(fresh.number)
-        if modes.gives_nothing(state, fresh.pool):
+        if event.n > 1:
+            answer.tell = True  # it was forgotten while it was away: what it is and holds is not known
+        elif modes.gives_nothing(state, fresh.pool):
             _send_away(state, fresh, event, answer)
         else:
             _answer(state, fresh, event, policies, answer)
@@ -48,12 +51,12 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
     if not new_boot and event.n <= session.n:
         if event.n < session.n:
             return HostAnswered(host.number, refused="another worker uses this id")
-        if session.assigned or session.cancelled or session.handed_back:
+        if session.assigned or session.cancelled or session.handed_back or session.begun:
             return HostAnswered(host.number, repeat=True)
     if new_boot or event.leaving:
         lost = leases.losses_of(state, [host])
     else:
-        lost = [] if event.holds is None else leases.losses_of(state, [host], frozenset(event.holds))
+        lost = [] if event.holds is None else leases.losses_of(state, [host], host.holding(event.holds))
     view = host
     if event.ad is not None or event.slots != host.slots:
         view = copy(host)
@@ -65,12 +68,23 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
     cancel = list(session.to_cancel) if session.to_cancel and not event.leaving else []
     answer = HostAnswered(host.number, False, lost, [], cancel)
     if session.to_hand_back and not event.leaving:
-        answer.hand_back = [key for key in session.to_hand_back if key in host.held]
+        answer.hand_back = tuple(key for key in session.to_hand_back if key in host.held)
+    if event.holds and not event.leaving and (stale := _stale(state, host, event.holds)):
+        # It was forgotten while these ran, or their handing out is not in the log. It gets nothing before they have
+        # ended: what they use is not known.
+        answer.cancel += [key for key in stale if key not in cancel]
+        answer.tell = True
     if not new_boot and event.n > session.n + 1:
         # Numbers have no gaps: one means that our log was cut off behind an answer that the worker has seen.
         answer.tell = True
+    if host.gang is not None and not new_boot and not event.leaving and not answer.tell and not lost:
+        gangs.deliver(state, host, answer)
     if state.supply.modes and modes.gives_nothing(state, view.pool):
         _send_away(state, view, event, answer, new_boot)
+    elif state.fleet.machines and (machine := _recalled(state, host)) is not None:
+        answer.stop, answer.tell = SAVE, False
+        if not machine.stopping and (new_boot or event.leaving or not _still_held(host, event)):
+            answer.given_back = machine.number
     elif host.access.draining and not new_boot:
         answer.stop, answer.tell = "" if _still_held(host, event) else DRAINED, False
     elif not answer.tell:
@@ -91,6 +105,28 @@ def _send_away(state: State, host: Host, event: HostAsked, answer: HostAnswered,
         answer.given_back = machine.number if machine is not None and machine.there and not machine.stopping else 0
 
 
+def _stale(state: State, host: Host, holds: list[Key]) -> list[Key]:
+    """Attempts that the host has, is not known to have, and whose results would not count."""
+    return [key for key in holds if key not in host.held and not _may_count(state, host.number, key)]
+
+
+def _may_count(state: State, host: int, key: Key) -> bool:
+    """Whether a late result of an attempt of this host could still be accepted."""
+    job, task, number = key
+    bag = state.bags.get(job)
+    if bag is None:
+        return False
+    out = (*bag.attempts.live.get(task, ()), *bag.attempts.given_up.get(task, ()))
+    known = any((attempt.number, attempt.host) == (number, host) for attempt in out)
+    return known or bag.attempts.released.get(task, {}).get(number) == host
+
+
+def _recalled(state: State, host: Host) -> MachineState | None:
+    """The machine of this host, if a plan has recalled it."""
+    machine = machine_of(state, host)
+    return machine if machine is not None and machine.there and machine.recalled_t is not None else None
+
+
 def _still_held(host: Host, event: HostAsked) -> bool:
     """Whether the host holds attempts after it has said what it has."""
     if event.holds is None:
@@ -101,8 +137,10 @@ def _still_held(host: Host, event: HostAsked) -> bool:
 def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answer: HostAnswered) -> HostAnswered:
     """Fill in what the host gets, and what follows from it."""
     want, room = event.want, event.room
-    if event.leaving or want + room <= 0 or (host.access.blocked and is_blocked(host, event.t)):
+    if event.leaving or want + room <= 0 or (host.access.blocked and host.access.is_blocked(event.t)):
         return answer
+    if host.gang is not None:
+        return answer  # a task has the whole host; if it is lost with this exchange, the next one gives something
     machine = machine_of(state, host) if state.fleet.machines else None
     if machine is None and not state.bags.ready and not state.bags.tails and not (want and state.hosts.bundled):
         return answer
@@ -114,8 +152,9 @@ def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answ
         room = max(0, MAX_HELD - len(host.held) - want)
     record = host.record
     if record.probation_until is None:
-        reason = "" if reliability.is_spotless(record) else _excluded_because(state, host)
-        if reason:
+        # Nearly every record rules a suspicion out: see `reliability.suspicion`.
+        spotless = not record.error_weight and record.failures_in_a_row < reliability.SUSPECT_IN_A_ROW
+        if not spotless and (reason := _excluded_because(state, host)):
             answer.probation = (event.t + reliability.probation_s(record.probations), reason)
             return answer
     elif event.t < record.probation_until or not want:
@@ -126,27 +165,36 @@ def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answ
     if machine is None:
         matcher = Matcher(state, host, event.t, policies)
         answer.assigned = matcher.choose(want, room)
+        if matcher.gang is not None:
+            gangs.lead(answer, matcher.gang)
+            return answer
         if state.hosts.bundled and matcher.held < host.slots and not answer.test and state.settings.spread_bundles:
-            answer.taken_back = matcher.take_back(want - sum(piece.count for piece in answer.assigned))
+            answer.taken_back = tuple(matcher.take_back(want - sum(piece.count for piece in answer.assigned)))
     else:
+        formed, waits = gangs.for_machine(state, machine, host, event.t, policies) if want else (None, False)
+        if formed is not None:
+            gangs.lead(answer, formed)
+            return answer
+        if waits:
+            return answer
         answer.assigned = _for_machine(state, machine, host, event.t, policies, want)
     if answer.test:
         for piece in answer.assigned:
             piece.why = TEST
     assigned, bags = answer.assigned, state.bags
     for piece in assigned:
-        if bags[piece.job].classes[0].checkpoint_auto:
+        if bags[piece.job]._terms.classes[0].checkpoint_auto:
             set_intervals(state, host, machine, assigned, event.t)
             break
-    if assigned or bags.tails:
-        answer.tails = tail_changes(state, host, assigned)
+    if (assigned or bags.tails) and (tails := tail_changes(state, host, assigned)):
+        answer.tails = tuple(tails)
     return answer
 
 
 def complete(state: State, host: Host, event: HostAsked, answer: HostAnswered) -> HostAnswered:
     """Add what follows from the losses and from the assigned tasks; `host` is as it describes itself now."""
     if answer.lost:
-        answer.stopped = stops.after_losses(state, answer.lost)
+        answer.stopped = tuple(stops.after_losses(state, answer.lost))
         answer.lessons = lessons.of_losses(state, answer.lost, event.t)
     if answer.test and answer.assigned:
         answer.tested_until = event.t + reliability.probation_s(host.record.probations + 1)
@@ -203,10 +251,6 @@ def _of_fleet(state: State, fleet: int) -> list[Bag]:
     if planned is None or planned.only_reserved:
         return []
     return sorted((state.bags[job] for job in state.fleet.book.active[fleet]), key=deadline_first)
-
-
-def is_blocked(host: Host, t: float) -> bool:
-    return bool(host.access.blocked) and (host.access.blocked_until is None or t < host.access.blocked_until)
 
 
 def _excluded_because(state: State, host: Host) -> str:

@@ -9,18 +9,19 @@ from collections.abc import Iterable, Mapping
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from windfall.core.decisions import AGAIN, FRESH, Assigned
+from windfall.core.decisions import AGAIN, FRESH, Assigned, GangFormed
 from windfall.core.events import TaskClass
 from windfall.core.jobs import quorum
 from windfall.core.liveness import timeouts
-from windfall.core.matching import bundles, lifetimes, replicas
+from windfall.core.matching import bundles, gangs, lifetimes, replicas
 from windfall.core.matching.ads import Ad, bag_ad, class_ad, host_ad, pool_ad, queue_ad
 from windfall.core.matching.policy import BagPolicy, Seen
 from windfall.core.matching.ranking import UNLIMITED, Known, Wants
 from windfall.core.matching.units import FreeUnits
 from windfall.core.state.hosts.hosts import Host
-from windfall.core.state.jobs.bags import Bag, TaskQueue
-from windfall.core.state.jobs.columns import DONE
+from windfall.core.state.jobs.bags import Bag
+from windfall.core.state.jobs.columns import DONE, WAITING
+from windfall.core.state.jobs.queues import TaskQueue
 from windfall.core.state.state import State
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ AVOID_S = 5.0
 FAILOVER_FAILURES, FAILOVER_LOSSES = 2, 3
 """A task that failed or was lost this many times goes to the fail-over pool, if there is one."""
 NO_ADS: tuple[Ad, Ad, Ad] = ({}, {}, {})
+NOT_ASKED = -1.0
+"""Stands for a deadline that no policy has been asked for."""
 
 
 def narrowest(bag: Bag, classes: tuple[int, ...] | None) -> int:
@@ -52,20 +55,33 @@ def _in_turn(group: list[Wants], want: int) -> list[Wants]:
     if 1 < len(group) <= want and sum(narrowest(entry[0], entry[3]) for entry in group) <= want:
         # All can have some: the shortest queue first, so that what it leaves of its share goes to the others.
         return sorted(group, key=_queue_length)
-    return sorted(group, key=_served) if len(group) > 1 else group
+    return _least_served_first(group) if len(group) > 1 else group
 
 
-def _has_unsent(bag: Bag) -> bool:
-    """Whether tasks of it wait in the queue, or replicas of tasks."""
-    return bool(bag.waiting or (bag.queues.replicas and bag.queues_replicas))
+def _split(group: list[Wants]) -> tuple[list[Wants], list[Wants]]:
+    """Bags with unsent tasks, or with replicas that wait in the queue; and bags of which only replicas can be made."""
+    unsent: list[Wants] = []
+    ending: list[Wants] = []
+    for entry in group:
+        bag = entry[0]
+        queues = bag.queues
+        # `bag.waiting` without its call: there may be thousands of bags, and each asking host looks at all of them.
+        if bag.counts[WAITING] != queues.held + queues.reserved_ready:
+            unsent.append(entry)
+        elif not bag.queues_replicas:
+            ending.append(entry)
+        elif queues.replicas:
+            unsent.append(entry)
+    return unsent, ending
 
 
 def _queue_length(entry: Wants) -> int:
     return entry[0].waiting
 
 
-def _served(entry: Wants) -> int:
-    return len(entry[0].attempts.live)
+def _least_served_first(group: list[Wants]) -> list[Wants]:
+    served = [len(entry[0].attempts.live) for entry in group]
+    return [group[place] for place in sorted(range(len(group)), key=served.__getitem__)]
 
 
 class Matcher:
@@ -77,6 +93,10 @@ class Matcher:
     _known: Known | None = None
     _seen: Seen | None = None
     _units: FreeUnits | None = None
+    gang: GangFormed | None = None
+    """A task that starts with this host as one of its whole hosts."""
+    waits_for_hosts = False
+    """A task of this rank needs the whole host, with others that are busy: it gets nothing of a lower rank."""
     _largest, _looked_at_held = 0, False
     """Bytes of the largest request among the chosen attempts and, once looked at, those that the host holds."""
 
@@ -107,14 +127,14 @@ class Matcher:
         picked: list[Assigned] = []
         if want <= 0 and room <= 0:
             return picked
-        cap, tails, is_volunteer = UNLIMITED, self.state.bags.tails, bool(self.host.owner)
+        cap, tails, is_volunteer = UNLIMITED, self.state.bags.tails, bool(self.host.ad.get("owner"))
+        slots = self.host.slots
         for group in self.by_rank():
             ending: list[Wants] = []
             if is_volunteer:
                 group = [entry for entry in group if quorum.admits(entry[0], self.host)]
             if tails:
-                ending = [entry for entry in group if not entry[0].waiting and not entry[0].queues_replicas]
-                group = [entry for entry in group if _has_unsent(entry[0])]
+                group, ending = _split(group)
             others = len(group)
             if others > 1:
                 group = _in_turn(group, want)
@@ -130,11 +150,15 @@ class Matcher:
                 if others:
                     space = min(want, max(ceil(want / (others + 1)), narrowest(bag, classes)))
                 space += ahead
-                if space > self.host.slots - self.held:
+                if space > slots - self.held:
                     space = self._fair_share(bag, space, concurrency < UNLIMITED and ahead > 0)
-                take = self._take_queued if bag.queues.replicas else self._take_bag
-                taken, used = take(bag, policy, classes, space, cap - self.jobs)
+                if bag.queues.replicas:
+                    taken, used = self._take_queued(bag, policy, classes, space, cap - self.jobs)
+                else:
+                    taken, used = self._take_bag(bag, policy, classes, space, cap - self.jobs)
                 picked = picked + taken if picked else taken
+                if self.gang is not None or self.waits_for_hosts:
+                    return picked
                 if used > want:
                     room, want = max(0, room - (used - want)), 0
                 else:
@@ -178,9 +202,9 @@ class Matcher:
         ranking = self.policies.ranking(self.state)
         if ranking.for_all is not None:
             return ranking.for_all
-        self._known = ranking.known(self.host)
-        if self._known is not None:
-            return self._known.groups
+        self._known = known = ranking.known(self.host)
+        if known is not None:
+            return known.groups
         if self._seen is None:
             self._seen = {}
         groups = ranking.by_rank(self.ads if ranking.needs_ads else NO_ADS, self.t, self._seen)
@@ -207,13 +231,20 @@ class Matcher:
 
         A bag that says how many keeps that until less is left than an equal share.
         """
-        slots = self.host.slots
+        slots, state = self.host.slots, self.state
         free = slots - self.held
-        if want <= free or (by_policy and not self.state.settings.spread_bundles):
+        if want <= free or (by_policy and not state.settings.spread_bundles):
             return want
-        live = max(self.state.hosts.live_slots, slots, 1)
-        share = bag.waiting * slots / live if by_policy else bag.waiting * slots / (2 * live)
-        return want if want <= share else min(want, max(free, int(share) if by_policy else ceil(share)))
+        live = state.hosts.live_slots
+        if live < slots or live < 1:
+            live = max(slots, 1)
+        queues = bag.queues
+        waiting = bag.counts[WAITING] - queues.held - queues.reserved_ready  # `bag.waiting` without its call
+        share = waiting * slots / live if by_policy else waiting * slots / (2 * live)
+        if want <= share:
+            return want
+        least = bundles.not_worth_spreading(bag, slots)
+        return min(want, max(free, int(share) if by_policy else max(ceil(share), least)))
 
     def take_back(self, want: int) -> list[tuple[int, int, int, int]]:
         """What this host, which is idle, would begin sooner than those that hold it."""
@@ -252,16 +283,22 @@ class Matcher:
     ) -> tuple[list[Assigned], int]:
         """Tasks of a bag for `room` slots, at most `most`; and the slots that they take. They count as held here."""
         picked: list[Assigned] = []
-        host, every, queues, used = self.host, bag.classes, bag.queues.by_class, 0
-        slots, ends = host.slots, "lifetime_s" in host.ad
+        host, every, queues, used = self.host, bag._terms.classes, bag.queues.by_class, 0
+        slots, ends, says_deadline = host.slots, "lifetime_s" in host.ad, "Deadline" in policy.expressions
         for index in range(len(every)) if classes is None else classes:
             queue, rules = queues[index], every[index]
+            if rules.nodes:
+                if queue.size and most > 0 and not picked:
+                    self.gang, self.waits_for_hosts = self._gather(bag, policy, index)
+                    if self.gang is not None or self.waits_for_hosts:
+                        break
+                continue
             width = ceil(rules.cpus) if rules.cpus > 1.0 else 1
             space = room - used
             if queue.size and width <= slots and space >= width and (not ends or self._finishes(bag, rules)):
                 left = space if width == 1 else space // width
                 left = left if left < most else most
-                if rules.container and not self.host.has_containers:
+                if rules.container and not host.has_containers:
                     continue
                 if rules.needs:
                     # None ahead: units would be kept from others before the task begins.
@@ -278,17 +315,24 @@ class Matcher:
                     most -= count
                     self.jobs += count
                     if seconds is not None:
-                        piece.deadline = self.t + seconds
-                        if self.held + used > slots:
-                            piece.deadline += self._queue_s(bag, policy, used)
-                picked += taken
+                        deadline = self.t + seconds
+                        if self.held + used > slots and not says_deadline:
+                            deadline += self._queue_s(bag, used)
+                        piece.deadline = deadline
+                picked = picked + taken if picked else taken
         self.held += used
         return picked, used
 
-    def _queue_s(self, bag: Bag, policy: BagPolicy, used: int) -> float:
+    def _gather(self, bag: Bag, policy: BagPolicy, index: int) -> tuple[GangFormed | None, bool]:
+        """A task that takes whole hosts and starts with this one, or whether this one is kept for it."""
+        formed, waits = gangs.gather(self.state, bag, index, policy, self.host, self.t)
+        # Tasks of a higher rank that the host gets with this answer go first.
+        return (None, True) if formed is not None and self.jobs else (formed, waits)
+
+    def _queue_s(self, bag: Bag, used: int) -> float:
         """Seconds that the last of these tasks may wait for a slot of this host; a policy's Deadline covers them."""
         behind, slots = self.held + used - self.host.slots, max(1, self.host.slots)
-        if "Deadline" in policy.expressions or not bag.counts[DONE]:
+        if not bag.counts[DONE]:
             return 0.0
         return timeouts.RUN_FACTOR * bag.tally.run_s / bag.counts[DONE] * ceil(behind / slots)
 
@@ -306,9 +350,10 @@ class Matcher:
         if known is None:
             return self.deadline_s(bag, policy, class_ad(bag.classes[index]))
         key = (bag.number, index)
-        if key not in known.deadlines_s:
-            known.deadlines_s[key] = self.deadline_s(bag, policy, class_ad(bag.classes[index]))
-        return known.deadlines_s[key]
+        found = known.deadlines_s.get(key, NOT_ASKED)
+        if found == NOT_ASKED:
+            found = known.deadlines_s[key] = self.deadline_s(bag, policy, class_ad(bag.classes[index]))
+        return found
 
     def deadline_s(self, bag: Bag, policy: BagPolicy, job: Mapping[str, Any]) -> float | None:
         if "Deadline" not in policy.expressions:
@@ -319,10 +364,11 @@ class Matcher:
     def _take(self, bag: Bag, rules: TaskClass, queue: TaskQueue, left: int) -> list[Assigned]:
         """Up to `left` tasks of one class for this host, those that came back first."""
         picked: list[Assigned] = []
+        host = self.host
         for task in self._returned(bag, queue, left) if queue.again else ():
             number = bag.columns.attempts[task] + 1
-            need = bag.memory_for(task, number)
-            if need and self.host.memory_bytes:
+            need = bag.memory_for(task, number) if rules.memory_bytes or bag.progress.memory else 0
+            if need and host.memory_bytes:
                 if need > self.memory_free and not self._runs_at_once(need):
                     continue
                 self.memory_free -= need
@@ -330,7 +376,7 @@ class Matcher:
             picked.append(Assigned(bag.number, task, 1, number, None, AGAIN))
             left -= 1
         need = rules.memory_bytes and rules.memory_for(1)
-        if need and self.host.memory_bytes and left > self.memory_free // need and not self._runs_at_once(need):
+        if need and host.memory_bytes and left > self.memory_free // need and not self._runs_at_once(need):
             left = self.memory_free // need
         for start, end in queue.fresh:
             if left <= 0:
@@ -369,11 +415,13 @@ class Matcher:
         failover = self.state.settings.failover_pool
         picked: list[int] = []
         voted = bool(bag.progress.votes and self.host.owner)
-        ahead = VOTED_LOOKAHEAD if voted else OTHER_HOST_LOOKAHEAD
+        ahead, blame = VOTED_LOOKAHEAD if voted else OTHER_HOST_LOOKAHEAD, bag.tally.blame
         for position, task in enumerate(queue.again):
             if len(picked) >= most or position >= most + ahead:
                 break
-            if self.avoids(bag, task) or (voted and not quorum.may_try(self.state, bag, task, self.host)):
+            if task in blame and self.avoids(bag, task):
+                continue
+            if voted and not quorum.may_try(self.state, bag, task, self.host):
                 continue
             if failover and self.host.pool != failover and needs_failover(bag, task):
                 continue

@@ -1,7 +1,7 @@
 """Speculative replicas (GridBot, algorithm 2): at a bag's end, idle hosts run again what is slow elsewhere. Pure.
 
-Of a bag with `replication = "idle-slots"` a replica is made for a host that asks, only when few unsent tasks of the bag
-remain, of the tasks with the fewest replicas first. A task on whose result volunteers must agree does not wait for
+Of a bag with `replication = "idle-slots"` a replica is made for a host that asks, only when no task of the bag is
+unsent, of the tasks with the fewest replicas first. A task on whose result volunteers must agree does not wait for
 slowness: as many of them as must agree get it. With `"queued"` replicas wait in the queue (replica_queue.py).
 Never two of a task on one host, and at most `max_replicas` at a time.
 """
@@ -24,7 +24,8 @@ from windfall.core.matching.policy import BagPolicy
 from windfall.core.matching.turnarounds import quantile_s
 from windfall.core.matching.units import FreeUnits
 from windfall.core.state.hosts.hosts import Host
-from windfall.core.state.jobs.bags import Attempt, Bag
+from windfall.core.state.jobs.attempts import Attempt
+from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import DONE
 from windfall.core.state.state import State
 

@@ -30,9 +30,10 @@ def tail_changes(state: State, host: Host, assigned: list[Assigned]) -> list[tup
     """Bags that enter or leave their tail phase once these tasks are handed out."""
     if not state.bags.tails and len(assigned) == 1:
         # Nearly always there is far more left than any threshold.
-        bag = state.bags[assigned[0].job]
-        left = bag.counts[WAITING] - assigned[0].count
-        if not bag.tail and left > state.settings.tail_enter * max(state.hosts.live_slots, host.slots) + 1:
+        piece = assigned[0]
+        bag, slots = state.bags[piece.job], state.hosts.live_slots
+        slots = slots if slots > host.slots else host.slots
+        if not bag._terms.tail and bag.counts[WAITING] - piece.count > state.settings.tail_enter * slots + 1:
             return []
     taken: dict[int, int] = {}
     for piece in assigned:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from msgspec.structs import replace
 
 from windfall.core.decisions import (
@@ -85,12 +87,15 @@ def apply_plan_taken(state: State, event: PlanProposed, decided: PlanTaken) -> N
     if planned is None:
         return
     overtaken = planned.changed_seq > event.seq
-    for number, _, offer in decided.started:
-        state.fleet.add(MachineState(number, event.job, offer, event.t))
+    because = {start.label: start.because for start in event.plan.start}
+    for number, label, offer in decided.started:
+        state.fleet.add(MachineState(number, event.job, offer, event.t, because=because.get(label, "")))
     _give_up(state, decided, event.t)
     reserve(state, event.job, decided.queues)
     for number in decided.stopped:
         stop(state, state.fleet.machines[number], event.t)
+    for number in decided.recalled:
+        _recall(state, state.fleet.machines[number], event.t)
     watch(state, event.job, event.t)
     _remember(state, planned, event, decided)
     # What this very plan has changed does not call for another one; what happened while it was made does.
@@ -103,6 +108,15 @@ def stop(state: State, machine: MachineState, t: float) -> None:
     """From now on it shall end."""
     machine.stopping, machine.stopping_t = True, t
     state.fleet.note_order(machine)
+
+
+def _recall(state: State, machine: MachineState, t: float) -> None:
+    """Its worker shall save what runs there and end; what waits for it may run elsewhere."""
+    machine.recalled_t = t
+    unreserve(state, machine)
+    host = state.hosts[machine.host]
+    host.session.to_recall = True
+    state.hosts.to_tell[host.number] = None
 
 
 def give_back(state: State, machine: MachineState, t: float) -> None:
@@ -421,11 +435,31 @@ def _was_up(state: State, machine: MachineState, until_t: float, interrupted: bo
     seen.up_s += max(0.0, until_t - since_t)
     if machine.offer.market == SPOT:
         counts.was_up(seen.counts, since_t, max(since_t, until_t), interrupted, rules.spells)
-    if interrupted and seen.cut(until_t, rules.together_s):
-        for key, other in state.fleet.markets.items():
-            if other is not seen and other.cut_t is not None and abs(until_t - other.cut_t) <= rules.together_s:
-                counts.went_together(seen.counts, key, rules.spells)
-                counts.went_together(other.counts, machine.offer.key, rules.spells)
+    if interrupted:
+        _count_shared_fate(state, machine, until_t)
+
+
+def _count_shared_fate(state: State, machine: MachineState, t: float) -> None:
+    """Count which other offers, and how many other machines of this one, are interrupted with this machine."""
+    seen, own, rules = _seen(state, machine), machine.offer.key, state.settings.bookkeeping
+    if not seen.cut(t, rules.together_s):
+        seen.counts.peers_lost += 1
+        return
+    up = Counter(
+        other.offer.key
+        for other in state.fleet.there.values()
+        if other is not machine and other.offer.market == SPOT and other.phase in (PENDING, RUNNING)
+    )
+    for key, other in state.fleet.markets.items():
+        if other is seen:
+            continue
+        is_cut = other.cut_t is not None and abs(t - other.cut_t) <= rules.together_s
+        if is_cut:
+            counts.went_together(seen.counts, key, rules.spells)
+            counts.went_together(other.counts, own, rules.spells)
+        if is_cut or up[key]:
+            counts.was_beside(seen.counts, key, rules.spells)
+    seen.counts.peers += up[own]
 
 
 def note_taken(state: State, host: Host, assigned: list[Assigned]) -> None:

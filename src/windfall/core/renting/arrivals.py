@@ -18,6 +18,8 @@ MEMORY_S = 2 * 3600.0
 BURST_S = 1200.0
 """Arrivals of this long replace them where they differ by more than `BURST_DEVIATIONS`."""
 BURST_DEVIATIONS = 2.0
+MOST_COUNTED = 5_000
+"""Of more arrivals the newest tell the rate, by the time in which they came."""
 LEAST_S = 1200.0
 """A young fleet is taken to have been there for this long: one job in its first minute is no stream."""
 
@@ -30,10 +32,11 @@ class Arrivals:
         self._count: Counter[Hashable] = Counter()
         self._lately: Counter[Hashable] = Counter()
         known = state.fleet.book.by_number.get(fleet)
-        self._hours = LEAST_S / 3600
+        self._hours, self._burst_s = LEAST_S / 3600, BURST_S
         if known is None:
             return
         self._hours = min(MEMORY_S, max(LEAST_S, t - known.created_t)) / 3600
+        counted = 0
         for job in reversed(state.fleet.book.of_job):
             bag = state.bags[job]
             if bag.submitted_t <= t - MEMORY_S:
@@ -42,6 +45,11 @@ class Arrivals:
                 key = class_of(bag)
                 self._count[key] += 1
                 self._lately[key] += bag.submitted_t > t - BURST_S
+                counted += 1
+            if counted == MOST_COUNTED:
+                self._hours = max(1.0, t - bag.submitted_t) / 3600
+                self._burst_s = min(BURST_S, 3600 * self._hours)
+                break
 
     def of(self, bag: Bag) -> tuple[int, float]:
         """The number of a job's class, and how many of it come in an hour."""
@@ -51,9 +59,9 @@ class Arrivals:
 
     def _per_hour(self, count: int, lately: int) -> float:
         usual = count / self._hours
-        expected = usual * BURST_S / 3600
+        expected = usual * self._burst_s / 3600
         if abs(lately - expected) > BURST_DEVIATIONS * math.sqrt(expected) and lately:
-            return lately / (BURST_S / 3600)
+            return lately / (self._burst_s / 3600)
         return usual
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from windfall.core.renting import money
 from windfall.core.state.renting import fleet
 from windfall.core.state.renting.budgets import (
-    STOP_LEAD_S,
+    lead_s,
     limit_of,
     machines_of,
     may_begin_cycles,
+    offer_lead_s,
     soon_owed_microusd,
 )
 from windfall.core.state.renting.fleet import MachineState
@@ -17,7 +18,7 @@ from windfall.planning.offers import Offer
 
 
 def to_give_back(state: State, t: float) -> list[int]:
-    """Machines of all fleets that would exceed a budget within `STOP_LEAD_S`."""
+    """Machines of all fleets that would exceed a budget within its lead."""
     return [number for fleet in sorted(state.fleet.budgets) for number in _of_fleet(state, fleet, t)]
 
 
@@ -26,12 +27,13 @@ def _of_fleet(state: State, number: int, t: float) -> list[int]:
     machines = machines_of(state, number)
     if limit is None:
         return []
-    over = sum(soon_owed_microusd(machine, t) for machine in machines) - limit
+    lead = lead_s(state, number)
+    over = sum(soon_owed_microusd(machine, t, lead) for machine in machines) - limit
     found = []
     for machine in sorted(filter(may_begin_cycles, machines), key=lambda machine: _worth(state, machine)):
         if over <= 0:
             break
-        saved = soon_owed_microusd(machine, t) - _owed_if_stopped(machine, t)
+        saved = soon_owed_microusd(machine, t, lead) - _owed_if_stopped(machine, t)
         if saved > 0:
             over -= saved
             found.append(machine.number)
@@ -55,5 +57,5 @@ def _worth(state: State, machine: MachineState) -> tuple[int, int, int]:
 
 def first_cost_microusd(offer: Offer) -> int:
     """What a machine owes before it has begun any task: its boot, and the time in which it could be given back."""
-    booted_s = (offer.lag_s if offer.bills_boot else 0.0) + STOP_LEAD_S
+    booted_s = (offer.lag_s if offer.bills_boot else 0.0) + offer_lead_s(offer)
     return money.owed_microusd(fleet.tariff_of(offer), money.Meter(held_s=booted_s), 0.0)

@@ -65,17 +65,30 @@ def head_start_until_t(state: State, bag: Bag, rules: JobRules) -> float:
     return bag.submitted_t + min(HEAD_START_S, HEAD_START_SHARE * deadline_s)
 
 
-def left_to_free_hosts(state: State, bag: Bag, t: float) -> Left:
-    """What is left to free hosts at `t`. Nothing of a workflow: its plan holds all of its tasks."""
+def can_help(state: State) -> bool:
+    """Whether there are free hosts, or some may come."""
+    return any_free_host(state) or may_come(state)
+
+
+def left_of_each(state: State, bags: list[Bag], t: float) -> dict[int, Left]:
+    """What of these jobs is left to free hosts at `t`, by their numbers; empty if there are no free hosts."""
+    if not can_help(state):
+        return {}
+    return {bag.number: _left_to_free_hosts(state, bag, t) for bag in bags}
+
+
+def _left_to_free_hosts(state: State, bag: Bag, t: float) -> Left:
+    """Nothing of a workflow: its plan holds all of its tasks."""
     if bag.finished_t is not None or bag.shape is not None or bag.rules.deadline_s is None:
         return NOTHING
-    if not _offers(state, bag) or not (any_free_host(state) or may_come(state)):
+    if not _offers(state, bag):
         return NOTHING
     outlooks, limits = _outlooks(state, bag, t), limits_of(state, bag, t)
     if t >= limits.last_t:
         return NOTHING
     running, pace = _running(state, bag, t, outlooks, limits)
-    if t >= limits.safe_t:
+    if t >= limits.safe_t or any(rules.nodes for rules in bag.classes):
+        # Tasks of several hosts are counted on no free host before they run there: enough must be idle at once.
         return Left(running=running, review_t=limits.last_t)
     # At most as many as rented machines could do in time if all free hosts left now.
     if_they_leave = (limits.last_t - t) / limits.run_s * _steady_cores(state, bag)
@@ -83,10 +96,21 @@ def left_to_free_hosts(state: State, bag: Bag, t: float) -> Left:
     # Always leave one task unreserved: pools are asked for a host only while one waits, and a free host that joins
     # takes it, which triggers a replan.
     at_least = min(1, (bag.counts[WAITING] + bag.counts[HELD]) // MIN_TASKS_TO_LEAVE_ONE)
+    if pace == 0.0 and _is_shunned(state, bag, t):
+        at_least = 0
     waiting = frozenset(islice(chain.from_iterable(bag.queues.by_class), max(at_least, count)))
     freed = _freed(state, bag, max(at_least, count) - len(waiting))
     review_t = t + max((limits.safe_t - t) / REVIEWS, bag.rules.deadline_s / 100)
     return Left(running, waiting.union(*freed.values()), freed, min(review_t, limits.safe_t))
+
+
+def _is_shunned(state: State, bag: Bag, t: float) -> bool:
+    """Whether free hosts had time to take a task of a job in a named fleet and took none: its policy may exclude them.
+
+    Machines of a named fleet begin only what is reserved, so a task that is left to nobody would wait until `safe_t`.
+    """
+    in_shared = state.fleet.serving(bag.number) != bag.number
+    return in_shared and t >= bag.submitted_t + (bag.rules.deadline_s or 0.0) / REVIEWS
 
 
 class Limits(Struct, frozen=True):

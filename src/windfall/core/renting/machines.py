@@ -28,11 +28,14 @@ from windfall.core.state.renting.fleet import (
 )
 from windfall.core.state.renting.fleets import meant
 from windfall.core.state.state import State
+from windfall.planning.contract import SPOT
 from windfall.planning.offers import Offer
 
 REFUSED_PAUSE_CYCLES = 1 / 60
 """Time for which an offer that was refused is not asked for again, in cycles; doubles with every refusal."""
 LONGEST_PAUSE_CYCLES = 1 / 2
+LONGEST_SPOT_PAUSE_S = 600.0
+"""Spot that was refused is asked for again at least this often: only by asking is it seen to be back."""
 LEAST_PAUSE_S = 1.0
 PAUSE_BOOTS = 10.0
 
@@ -165,4 +168,5 @@ def pause_s(offer: Offer, refusals: int) -> float:
     # At least one billing cycle or, where cycles are seconds, one boot: a lack of capacity lasts longer than a moment.
     unit_s = max(offer.cycle_s, PAUSE_BOOTS * offer.lag_s)
     units = min(LONGEST_PAUSE_CYCLES, REFUSED_PAUSE_CYCLES * 2.0 ** min(refusals - 1, 20))
-    return max(LEAST_PAUSE_S, units * unit_s)
+    longest_s = LONGEST_SPOT_PAUSE_S if offer.market == SPOT else inf
+    return max(LEAST_PAUSE_S, min(longest_s, units * unit_s))

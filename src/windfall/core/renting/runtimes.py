@@ -10,7 +10,8 @@ from typing import Any
 from windfall.core.decisions import ACCEPTED, CheckpointKept
 from windfall.core.events import CheckpointSaved, Result, TaskClass
 from windfall.core.state.hosts.hosts import Host
-from windfall.core.state.jobs.bags import Attempt, Bag
+from windfall.core.state.jobs.attempts import Attempt
+from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import HELD, WAITING
 from windfall.core.state.renting.fleet import MachineState, machine_of
 from windfall.core.state.state import State

@@ -10,7 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from windfall.core.renting import money
+from windfall.core.state.renting import fleet
 from windfall.core.state.renting.fleet import REFUSED, MachineState, held_at, owed_microusd, tariff_of
 from windfall.core.state.renting.fleets import Use
 from windfall.core.state.state import State
@@ -27,7 +30,7 @@ def shares_of(state: State, machine: MachineState, t: float) -> dict[int, int]:
     owed = owed_microusd(machine, t)
     if machine.fleet in state.bags:
         return {machine.fleet: owed}
-    return split(owed, _weights(machine, [*machine.uses, *_in_use(state, machine, t)], t))
+    return split(owed, _weights(machine, uses_of(state, machine, t), t))
 
 
 def charged(state: State, number: int, t: float) -> dict[int, int]:
@@ -44,6 +47,26 @@ def charged_to_job_microusd(state: State, job: int, t: float) -> int:
     return charged(state, state.fleet.serving(job), t).get(job, 0)
 
 
+def after_stop_microusd(state: State, job: int, t: float) -> int:
+    """The part of a job in what providers bill for cycles that began after they were told to stop its machines.
+
+    Cycles in which no task ran are the fleet's.
+    """
+    total = 0
+    for number in state.fleet.by_fleet.get(state.fleet.serving(job), ()):
+        machine = state.fleet.machines[number]
+        later = fleet.after_stop_microusd(machine, t)
+        if not later:
+            continue
+        if machine.fleet == job:
+            total += later
+            continue
+        as_told = replace(machine.meter, held_s=held_at(machine, machine.stopping_t or t, t), since_t=None)
+        first = money.owed_cycles(tariff_of(machine.offer), as_told, t)
+        total += split(later, _weights(machine, uses_of(state, machine, t), t, first)).get(job, 0)
+    return total
+
+
 def split(total: int, weights: Mapping[int, float]) -> dict[int, int]:
     """Whole parts of `total` in proportion to the weights, the largest remainders rounded up; their sum is `total`."""
     whole = math.fsum(weights.values())
@@ -56,6 +79,11 @@ def split(total: int, weights: Mapping[int, float]) -> dict[int, int]:
     for place in range(abs(missing)):
         parts[by_remainder[place % len(by_remainder)]] += 1 if missing > 0 else -1
     return parts
+
+
+def uses_of(state: State, machine: MachineState, t: float) -> list[Use]:
+    """What jobs have used and use of a machine of a named fleet."""
+    return [*machine.uses, *_in_use(state, machine, t)]
 
 
 def _in_use(state: State, machine: MachineState, t: float) -> list[Use]:
@@ -71,8 +99,8 @@ def _in_use(state: State, machine: MachineState, t: float) -> list[Use]:
     return found
 
 
-def _weights(machine: MachineState, uses: list[Use], t: float) -> dict[int, float]:
-    """By job: the micro-dollars of its parts of the cycles; cycles without use under `FLEET`."""
+def _weights(machine: MachineState, uses: list[Use], t: float, from_cycle: int = 0) -> dict[int, float]:
+    """By job: the micro-dollars of its parts of the cycles from this one on; cycles without use under `FLEET`."""
     tariff = tariff_of(machine.offer)
     prices = _prices(machine, money.owed_cycles(tariff, machine.meter, t))
     used: dict[int, dict[int, float]] = {}
@@ -85,7 +113,7 @@ def _weights(machine: MachineState, uses: list[Use], t: float) -> dict[int, floa
                 row = used.setdefault(cycle, {})
                 row[use.job] = row.get(use.job, 0.0) + seconds * max(use.cores, 1e-3)
     weights: dict[int, float] = {}
-    for cycle, price in enumerate(prices):
+    for cycle, price in list(enumerate(prices))[from_cycle:]:
         row = used.get(cycle, {FLEET: 1.0})
         whole = math.fsum(row.values())
         for job, amount in row.items():

@@ -33,13 +33,17 @@ from windfall.core.state.hosts.hosts import GONE, LIVE, UNKNOWN
 from windfall.core.state.state import State
 from windfall.wire.messages import CANCELLED, PREEMPTED
 
+NOTES_KEPT = 50
+
 
 def apply_site_created(state: State, event: SiteCreated, decided: Nothing) -> None:
     site = state.sites.get(event.rules.name)
     if site is None:
-        state.sites[event.rules.name] = SiteState(event.rules)
-    else:
-        site.rules = event.rules
+        site = state.sites[event.rules.name] = SiteState(event.rules)
+    site.rules, review = event.rules, event.rules.review
+    site.review_t = event.t + review.every_s if review.on else inf
+    if not review.market:
+        site.price_usd = None
 
 
 def apply_instance_requested(state: State, event: InstanceRequested, decided: SiteSettled) -> None:
@@ -52,11 +56,7 @@ def apply_instance_requested(state: State, event: InstanceRequested, decided: Si
 
 
 def apply_instances_wanted(state: State, event: InstancesWanted, decided: SiteSettled) -> None:
-    site = state.sites[event.site]
-    for placement in decided.placed:
-        site.instances[placement.number] = Instance(placement.number, site.rules.instance, event.t)
-        site.next = placement.number + 1
-    _settle(state, site, decided, event.t)
+    _settle(state, state.sites[event.site], decided, event.t)
 
 
 def apply_instance_cancelled(state: State, event: InstanceCancelled, decided: SiteSettled) -> None:
@@ -132,13 +132,34 @@ def _settle(state: State, site: SiteState, decided: SiteSettled, t: float) -> No
             asked.why = list(why)
             if not asked.wish.queue:
                 _end(state, site, asked, "", "", t, REFUSED)
+    for number, text in decided.leaving:
+        _leave(site.instances[number], t, PREEMPTED, text)
+        _note(site, t, f"{site.name_of(number)} ends: {text}")
     for placement in decided.placed:
         _take_place(site, placement, t)
+    _take_review(site, decided, t)
     while len(site.ended) > state.settings.bookkeeping.ended_instances_kept:
         del site.instances[site.ended.pop(0)]
 
 
+def _take_review(site: SiteState, decided: SiteSettled, t: float) -> None:
+    if decided.price_usd is not None:
+        if decided.price_usd != site.price_usd:
+            _note(site, t, f"an hour of one vCPU costs ${decided.price_usd:.6g}")
+        site.price_usd = decided.price_usd
+    if decided.review_t is not None:
+        site.review_t = decided.review_t
+
+
+def _note(site: SiteState, t: float, text: str) -> None:
+    site.notes.append((t, text))
+    del site.notes[:-NOTES_KEPT]
+
+
 def _take_place(site: SiteState, placement: Placement, t: float) -> None:
+    if placement.number not in site.instances:  # a worker: nobody asked for it by a number
+        site.instances[placement.number] = Instance(placement.number, site.rules.instance, t)
+        site.next = placement.number + 1
     for number in placement.victims:
         victim = site.instances[number]
         victim.evicted_by = placement.number
@@ -160,7 +181,7 @@ def _end(state: State, site: SiteState, one: Instance, cause: str, text: str, t:
     one.state, one.ended_t, one.cause = to, t, cause
     one.text = text or one.text
     site.ended.append(one.number)
-    worker = state.host(site.name_of(one.number)) if one.preemptible else None
+    worker = state.host(site.name_of(one.number)) if one.is_worker else None
     if worker is not None and worker.state != GONE:
         leave(state, worker, one.text or "its instance has ended")
 

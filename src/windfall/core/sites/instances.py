@@ -22,6 +22,26 @@ HOLDING = frozenset({PLACED, RUNNING})
 """States in which it will go on doing so."""
 
 
+class ReviewRules(Struct, frozen=True, array_like=True):
+    """What the owner of a site has switched on beyond making way for normal requests. All off unless set."""
+
+    market: bool = False
+    """Preemptible instances bid; one price for all; those that bid less end."""
+    reserve_usd: float = 0.0
+    """The least price of an hour of one vCPU."""
+    bid_usd: float = 0.0
+    """What a worker bids for an hour."""
+    consolidate_s: float | None = None
+    """Hosts are emptied where all moves from one host lose at most this much work; None: never."""
+    power_usd: float = 0.0
+    """What an hour of a whole host costs: instances whose next hour does not pay for their share end. 0: never."""
+    every_s: float = 60.0
+
+    @property
+    def on(self) -> bool:
+        return self.market or self.consolidate_s is not None or self.power_usd > 0
+
+
 class SiteRules(Struct, frozen=True, array_like=True):
     """A site as its owner sets it up. `instance` is what one preemptible instance takes of a host."""
 
@@ -37,6 +57,7 @@ class SiteRules(Struct, frozen=True, array_like=True):
     """How hosts are ranked, by names of `placement`; empty: the cheapest victims decide."""
     only_tags: list[str] = []
     """Preemptible instances go only to hosts with all of these tags."""
+    review: ReviewRules = ReviewRules()
 
     @property
     def slots(self) -> int:
@@ -49,7 +70,7 @@ class SiteRules(Struct, frozen=True, array_like=True):
 
 
 class Wish(Struct, frozen=True, array_like=True):
-    """A normal request: a command and what it takes. `queue`: wait for room; else it is refused where there is none."""
+    """A request: a command and what it takes. `queue`: wait for room; else it is refused where there is none."""
 
     resources: Resources
     argv: list[str]
@@ -61,6 +82,8 @@ class Wish(Struct, frozen=True, array_like=True):
     grace_s: float = 10.0
     key: str = ""
     """A request that is sent again with the same key is the same request."""
+    bid_usd: float | None = None
+    """The most that an hour of it may cost: it is preemptible, and the market decides. None: a normal request."""
 
 
 class InstanceEnd(Struct, array_like=True):
@@ -97,10 +120,12 @@ class SiteHost(Struct, array_like=True):
     seen_t: float
     state: str = "live"
     left: str = ""
+    secret: str = ""
+    """The hash of its agent's secret; empty for an agent that has none."""
 
 
 class Instance(Struct, array_like=True):
-    """One instance: a preemptible one is a worker, a normal one (with a `wish`) is somebody's command."""
+    """One instance: a worker (preemptible), or somebody's command (with a `wish`; preemptible if it bids)."""
 
     number: int
     resources: Resources
@@ -127,6 +152,10 @@ class Instance(Struct, array_like=True):
 
     @property
     def preemptible(self) -> bool:
+        return self.wish is None or self.wish.bid_usd is not None
+
+    @property
+    def is_worker(self) -> bool:
         return self.wish is None
 
 
@@ -140,9 +169,21 @@ class SiteState(Struct, array_like=True):
     next: int = 1
     look_t: float = inf
     """When an agent may have been silent for too long; early is harmless."""
+    review_t: float = inf
+    """When the market is cleared, hosts are emptied, and instances that do not pay end."""
+    price_usd: float | None = None
+    """What the last clearing of the market made an hour of one vCPU cost."""
+    notes: list[tuple[float, str]] = field(default_factory=list)
+    """When the reviews did something, and why; the newest last."""
 
     def name_of(self, number: int) -> str:
         return f"{self.rules.name}-{number}"
+
+    def bid_usd(self, one: Instance) -> float | None:
+        """What an instance bids for an hour; None if it is not in the market."""
+        if not self.rules.review.market:
+            return None
+        return self.rules.review.bid_usd if one.wish is None else one.wish.bid_usd
 
     def on(self, host: str) -> list[Instance]:
         """What takes up room on a host, in the order in which it was asked for."""
@@ -162,7 +203,7 @@ class SiteState(Struct, array_like=True):
         for one in self.instances.values():
             if (one.state in OPEN) != bool(one.host) and one.state != ENDED:
                 found.append(f"{self.name_of(one.number)} is {one.state} on '{one.host}'")
-            if one.evicted_by is not None and one.wish is not None:
+            if one.evicted_by is not None and not one.preemptible:
                 found.append(f"{self.name_of(one.number)} is normal and was evicted")
             if (one.state in (ENDED, REFUSED)) != (one.number in self.ended):
                 found.append(f"{self.name_of(one.number)} is {one.state}: wrong about its end")
@@ -176,5 +217,7 @@ def described(known: SiteHost | None, event: SiteHostReported) -> SiteHost:
     if known is None or event.capacity is not None:
         joined_t = known.joined_t if known is not None and known.state != "gone" else event.t
         capacity, tags = event.capacity or {}, event.tags or []
-        return SiteHost(event.host, event.boot, event.n, capacity, list(tags), joined_t, event.t)
-    return replace(known, boot=event.boot, n=event.n, seen_t=event.t, state="live", left="")
+        secret = event.secret or (known.secret if known is not None else "")
+        return SiteHost(event.host, event.boot, event.n, capacity, list(tags), joined_t, event.t, secret=secret)
+    secret = event.secret or known.secret
+    return replace(known, boot=event.boot, n=event.n, seen_t=event.t, state="live", left="", secret=secret)

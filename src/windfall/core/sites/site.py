@@ -6,7 +6,7 @@ is placed there starts when they have ended (`after`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,84 +15,31 @@ from windfall.core.decisions import SiteSettled
 from windfall.core.events import InstanceCancelled, InstanceRequested, InstancesWanted, SiteHostReported, SiteLooked
 from windfall.core.jobs import stops
 from windfall.core.liveness import leases, lessons
+from windfall.core.sites import market, review
 from windfall.core.sites.instances import (
     HOLDING,
     PLACED,
     WAITING,
     Instance,
-    Placement,
     SiteHost,
     SiteState,
     described,
 )
+from windfall.core.sites.scratch import Scratch, request_of
 from windfall.core.sites.view import SiteViews
 from windfall.core.state.hosts.hosts import GONE, LIVE
 from windfall.core.state.hosts.pools import PoolState
 from windfall.core.state.jobs.causes import Loss
 from windfall.core.state.state import State
-from windfall.numeric import np
-from windfall.placement import Cost, Count, Decision, Period, Request, Revenue, Scheduler, Work
-from windfall.placement.explain import why as reasons
+from windfall.placement import Request
 from windfall.placement.model import to_units
 from windfall.wire.messages import CANCELLED, LOST, PREEMPTED
 
 if TYPE_CHECKING:
     from windfall.core.engine import Policies
 
-COSTS: Mapping[str, Cost] = {"work": Work(), "period": Period(), "count": Count(), "revenue": Revenue()}
 OVERTAKEN = "a newer report has come"
 GIVEN_UP = "the host was given up: what it runs counts as lost, and it has to begin anew"
-EXPLAINED_HOSTS = 50
-"""On larger sites the reasons leave out the weights of the hosts that were not chosen."""
-
-
-class Scratch:
-    """A site at one moment, to be changed while a decision is made; the state stays as it is."""
-
-    def __init__(
-        self,
-        state: State,
-        site: SiteState,
-        views: SiteViews,
-        t: float,
-        hosts: Mapping[str, SiteHost],
-        ended: Collection[int] = (),
-    ) -> None:
-        self.t, self._name_of = t, site.name_of
-        self._view = views.of(state, site.rules.name)
-        self._view.sync(state, site, t, hosts, ended)
-        self.library = self._view.library
-        # Ties are broken by the place in the log: no generator whose state would have to be saved.
-        rng = np.random.default_rng(state.seq)
-        self.scheduler = Scheduler(self.library, COSTS[site.rules.cost], site.rules.weighers or None, rng)
-
-    def place(self, number: int, request: Request) -> Placement:
-        """Find a host and take the room. `host` is empty where there is none."""
-        unknown = [name for name, amount in request.resources.items() if amount and name not in self.library.resources]
-        if not self.library.names:
-            return Placement(number, "", why=["no host of the site is there"])
-        if unknown:
-            return Placement(number, "", why=[f"no host of the site has any {name}" for name in unknown])
-        decision, why = self._decide(request)
-        if decision.host is None:
-            return Placement(number, "", why=why)
-        self._view.take(decision.host, decision.victims, self._name_of(number), request, self.t)
-        victims = [int(victim.rpartition("-")[2]) for victim in decision.victims]
-        return Placement(number, decision.host, victims, decision.cost, why)
-
-    def _decide(self, request: Request) -> tuple[Decision, list[str]]:
-        if request.preemptible:
-            # Preemptible instances come by the hundred; their placement needs no explanation.
-            decision = self.scheduler.decide(request, self.t)
-            return decision, [f"{decision.host} has room" if decision.host else "no host of the site has room"]
-        few = len(self.library.names) <= EXPLAINED_HOSTS
-        weighed = (self.scheduler.weigh if few else self.scheduler.outline)(request, self.t)
-        return weighed.decision, reasons(self.scheduler, request, weighed)
-
-
-def _request(one: Instance) -> Request:
-    tags = tuple(one.wish.tags) if one.wish is not None else ()
-    return Request(one.preemptible, one.resources, tags)
 
 
 # --- deciding -------------------------------------------------------------------------------------------------------
@@ -105,7 +52,7 @@ def on_instance_requested(state: State, event: InstanceRequested, policies: Poli
         return SiteSettled(known.number, repeat=True)
     asked = Instance(site.next, event.wish.resources, event.t, event.wish)
     settled = SiteSettled(asked.number)
-    _place(Scratch(state, site, policies.sites, event.t, site.hosts), [asked], settled)
+    _place(Scratch(state, site, policies.sites, event.t, site.hosts), site, [asked], settled)
     return settled
 
 
@@ -119,22 +66,42 @@ def on_instances_wanted(state: State, event: InstancesWanted, policies: Policies
     site = state.sites[event.site]
     scratch = Scratch(state, site, policies.sites, event.t, site.hosts)
     settled = SiteSettled()
-    for number in range(site.next, site.next + event.count):
+    refused = review.does_not_pay(scratch, site)
+    if refused:
+        settled.denied.append((site.next, [refused]))
+        return settled
+    count = event.count
+    if site.rules.review.market:
+        count = market.clear_market(scratch, site, bids_of(site), settled, event.count)
+        if count < event.count:
+            settled.denied.append((site.next + count, [market.outbid(site, settled.price_usd)]))
+    for number in range(site.next, site.next + count):
         found = scratch.place(number, Request(True, site.rules.instance, tuple(site.rules.only_tags)))
         if not found.host:
-            settled.denied.append((number, found.why))
+            settled.denied.insert(0, (number, found.why))
             break
         settled.placed.append(found)
     return settled
 
 
-def _place(scratch: Scratch, asked: list[Instance], settled: SiteSettled) -> None:
+def bids_of(site: SiteState) -> list[Instance]:
+    return [one for one in site.waiting() if site.bid_usd(one) is not None]
+
+
+def _place(scratch: Scratch, site: SiteState, asked: list[Instance], settled: SiteSettled) -> None:
+    """Normal requests take their place; then those that bid do, as the market says."""
+    bids = [one for one in asked if site.bid_usd(one) is not None]
     for one in asked:
-        found = scratch.place(one.number, _request(one))
+        if site.bid_usd(one) is not None:
+            continue
+        found = scratch.place(one.number, request_of(one))
         if found.host:
             settled.placed.append(found)
         elif one.state == WAITING and one.number == settled.number:
             settled.denied.append((one.number, found.why))
+    if bids:
+        known = {one.number for one in bids}
+        market.clear_market(scratch, site, [*bids, *(one for one in bids_of(site) if one.number not in known)], settled)
 
 
 def on_site_host_reported(state: State, event: SiteHostReported, policies: Policies) -> SiteSettled:
@@ -216,9 +183,12 @@ def on_site_looked(state: State, event: SiteLooked, policies: Policies) -> SiteS
     ended = [number for number, _, _ in settled.ended]
     settled.lost = _attempts_lost(state, site, ended)
     complete(state, event.t, settled)
+    hosts = {name: host for name, host in site.hosts.items() if name not in settled.gone}
     if settled.returned:
-        hosts = {name: host for name, host in site.hosts.items() if name not in settled.gone}
         _place_those_that_wait(state, site, policies.sites, event.t, settled, hosts, ended)
+    elif site.review_t <= event.t:
+        scratch = Scratch(state, site, policies.sites, event.t, hosts, frozenset(ended))
+        review.review(scratch, site, bids_of(site), settled)
     return settled
 
 
@@ -259,12 +229,13 @@ def _place_those_that_wait(
         if (one.state == WAITING or one.number in settled.returned) and one.number not in ended
     ]
     if waiting:
-        _place(Scratch(state, site, views, t, hosts, gone), waiting, settled)
+        _place(Scratch(state, site, views, t, hosts, gone), site, waiting, settled)
 
 
 def why_now(state: State, site: SiteState, views: SiteViews, one: Instance, t: float) -> list[str]:
     """Why a request waits, as things stand: what the next attempt to place it would say."""
-    return Scratch(state, site, views, t, site.hosts).place(one.number, _request(one)).why
+    bid = market.waits(site, one)
+    return bid or Scratch(state, site, views, t, site.hosts).place(one.number, request_of(one)).why
 
 
 # --- what the overlay asks ------------------------------------------------------------------------------------------
@@ -292,7 +263,7 @@ def with_room(state: State) -> dict[str, PoolState]:
     for name, site in state.sites.items():
         pool = pools.get(name)
         if pool is not None:
-            there = sum(one.preemptible and one.state in HOLDING for one in site.instances.values())
+            there = sum(one.is_worker and one.state in HOLDING for one in site.instances.values())
             limit = min(pool.rules.limit, there + room(site))
             pools[name] = msgspec.structs.replace(pool, rules=msgspec.structs.replace(pool.rules, limit=limit))
     return pools

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from windfall.core.sites.instances import HOLDING, Instance, Resources, SiteHost, SiteState
+from windfall.core.sites.instances import HOLDING, Instance, Resources, SiteHost, SiteRules, SiteState
 from windfall.placement import Host, Request, Site
 from windfall.placement import Instance as Placed
 from windfall.placement.evictions.costs import micros
@@ -27,6 +27,7 @@ class SiteView:
     def __init__(self) -> None:
         self.library = Site([])
         self._offers: list[tuple[str, Resources, list[str]]] = []
+        self._rules: SiteRules | None = None
         self._held: dict[str, list[Entry] | None] = {}
         """What lies on each host in the library; None where a decision has tried something out."""
 
@@ -35,16 +36,16 @@ class SiteView:
     ) -> None:
         """Let the library say what the state says: live `hosts` and what they hold, without what has `ended`."""
         offers = [(host.name, host.capacity, host.tags) for host in hosts.values() if host.state == "live"]
-        if offers != self._offers:
+        if offers != self._offers or site.rules != self._rules:
             self.library = Site([Host(name, capacity, (), tuple(tags)) for name, capacity, tags in offers])
-            self._offers, self._held = offers, {}
+            self._offers, self._rules, self._held = offers, site.rules, {}
         held: dict[str, list[Entry]] = {name: [] for name in self.library.names}
         busy: list[tuple[str, float]] = []
         for one in site.instances.values():
             if one.state not in HOLDING or one.host not in held or one.number in ended:
                 continue
             held[one.host].append((one.number, _since(one)))
-            if one.preemptible and (sent := _oldest_attempt(state, site.name_of(one.number))) is not None:
+            if one.preemptible and (sent := _at_work_since(state, site, one)) is not None:
                 busy.append((site.name_of(one.number), sent))
         for name, entries in held.items():
             if self._held.get(name, []) != entries:
@@ -54,6 +55,16 @@ class SiteView:
         for identity, sent in busy:
             placed = self.library.instances[identity]
             self.library.saved_us[placed.host, placed.slot] = micros(sent)
+        if site.rules.review.market:
+            self._price(site)
+
+    def _price(self, site: SiteState) -> None:
+        """In a market an instance pays the price of its vCPUs, at most its bid."""
+        for placed in self.library.instances.values():
+            bid = placed.instance.bid_usd_per_h
+            if placed.slot >= 0 and bid is not None:
+                pays = min(bid, (site.price_usd or 0.0) * placed.instance.resources.get("vcpu", 1.0))
+                self.library.price_microusd_per_h[placed.host, placed.slot] = round(pays * 1e6)
 
     def _put_anew(self, site: SiteState, host: str, entries: list[Entry]) -> None:
         library = self.library
@@ -62,9 +73,15 @@ class SiteView:
         for number, since in entries:
             one = site.instances[number]
             price = site.rules.price_usd or None
-            placed = Placed(site.name_of(number), one.preemptible, 0.0, one.resources, price)
+            placed = Placed(site.name_of(number), one.preemptible, 0.0, one.resources, price, site.bid_usd(one))
             library.boot(host, placed, since)
         self._held[host] = entries
+
+    def remove(self, identity: str) -> None:
+        """Try an end: as `take`."""
+        host = self.library.instances[identity].host
+        self.library.remove(identity)
+        self._held[self.library.names[host]] = None
 
     def take(self, host: str, victims: Collection[str], identity: str, request: Request, t: float) -> None:
         """Try a placement: later decisions on the same event see it. The next `sync` takes it back."""
@@ -89,6 +106,11 @@ class SiteViews:
 
 def _since(one: Instance) -> float:
     return one.started_t if one.started_t is not None else one.placed_t or one.asked_t
+
+
+def _at_work_since(state: State, site: SiteState, one: Instance) -> float | None:
+    """Since when an instance has had work that would be lost: a command all that it has run."""
+    return _oldest_attempt(state, site.name_of(one.number)) if one.is_worker else one.started_t
 
 
 def _oldest_attempt(state: State, worker: str) -> float | None:

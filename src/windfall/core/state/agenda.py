@@ -47,16 +47,18 @@ class Agenda(Generic[Entry]):
             self._open_next()
 
     def pop(self) -> Entry:
-        entry = heappop(self.front)
-        if not self.front:
+        front = self.front
+        entry = heappop(front)
+        if not front:
             self._open_next()
         return entry
 
     def _open_next(self) -> None:
         if self._order:
-            self._number = heappop(self._order)
-            self.front = self._later.pop(self._number)
-            heapify(self.front)
+            self._number = number = heappop(self._order)
+            self.front = front = self._later.pop(number)
+            if len(front) > 1:
+                heapify(front)
 
     def due(self, t: float) -> list[Entry]:
         """What is due by `t`, in order, without taking it off: costs what it finds and little more."""

@@ -6,7 +6,8 @@ from collections import Counter
 from itertools import chain
 
 from windfall.core.state.hosts.hosts import GONE, LIVE, UNKNOWN, Host
-from windfall.core.state.jobs.bags import Attempt, Bag
+from windfall.core.state.jobs.attempts import Attempt, Gang
+from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import DONE, FAILED, HELD, WAITING
 from windfall.core.state.renting.fleet import ENDED, HIBERNATED, MachineState
 from windfall.core.state.renting.fleets import named
@@ -107,6 +108,8 @@ def _bag_problems(state: State, bag: Bag) -> list[str]:
         found.append(f"{name}: wrong about its tail")
     for task, attempts in bag.attempts.live.items():
         found += _attempt_problems(state, bag, task, attempts)
+    for task, gang in bag.attempts.gangs.items():
+        found += _gang_problems(state, bag, task, gang)
     sent = {task for task, value in enumerate(bag.columns.state) if value == HELD}
     if sent != set(bag.attempts.live):
         found.append(f"{name}: held and live differ by {sorted(sent ^ set(bag.attempts.live))[:5]}")
@@ -140,6 +143,25 @@ def _shape_problems(bag: Bag) -> list[str]:
             found.append(f"job {bag.number}.{task}: {left} parents are left, counted {bag.queues.parents_left[task]}")
         if left and state[task] in (HELD, DONE, FAILED):
             found.append(f"job {bag.number}.{task} went before {left} of its parents")
+    return found
+
+
+def _gang_problems(state: State, bag: Bag, task: int, gang: Gang) -> list[str]:
+    """Every host of the task that has not succeeded has its part and nothing else."""
+    found = []
+    name = f"job {bag.number}.{task}"
+    ranks = [rank for rank in range(len(gang.hosts)) if rank not in gang.done]
+    live = sorted((attempt.number, attempt.host) for attempt in bag.attempts.live.get(task, ()))
+    if live != [(gang.first + rank, gang.hosts[rank]) for rank in ranks]:
+        found.append(f"{name}: {live} run, and hosts {gang.hosts} without the ranks {gang.done} should")
+    if len(set(gang.hosts)) != len(gang.hosts) or (gang.done and not gang.has_begun):
+        found.append(f"{name}: hosts {gang.hosts}, joined {gang.joined}, done {gang.done}")
+    for rank in ranks:
+        host, key = state.hosts[gang.hosts[rank]], (bag.number, task, gang.first + rank)
+        if host.gang != key or list(host.held) != [key]:
+            found.append(f"{name}: host {host.name} has {host.gang} and holds {list(host.held)}")
+        if (rank in gang.joined) == bool(host.session.to_join):
+            found.append(f"{name}: host {host.name} is wrong about whether it was given its part")
     return found
 
 

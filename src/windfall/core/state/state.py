@@ -56,6 +56,8 @@ class State:
 
     def touch(self, job: int) -> None:
         """Something has happened that could change the plan of a job's fleet; the number of a fleet does as well."""
+        if not self.fleet.plans:
+            return
         plan = self.fleet.plan_of(job)
         if plan is not None:
             plan.changed_seq = self.seq + 1

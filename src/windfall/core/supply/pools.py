@@ -11,7 +11,6 @@ from windfall.core.decisions import ClientsAsked, PoolJudged
 from windfall.core.events import OverlayDue, PoolAnswered
 from windfall.core.matching import lifetimes
 from windfall.core.matching.ads import Ad, bag_ad, pool_ad, queue_ad
-from windfall.core.matching.dispatch import is_blocked
 from windfall.core.matching.matcher import needs_failover
 from windfall.core.sites.site import with_room
 from windfall.core.state.hosts.pools import Ask, Matching, Pools, PoolState
@@ -85,6 +84,9 @@ def _wants_of(
     for rules, waiting in zip(bag.classes, bag.queues.by_class, strict=True):
         width = max(1, ceil(rules.cpus))
         fitting = tuple(name for name in admitted if _is_wide_enough(state.supply.pools[name], width))
+        if rules.nodes:
+            fitting = tuple(name for name in fitting if _has_hosts(state.supply.pools[name], rules.nodes))
+            width = rules.nodes * max((state.supply.pools[name].rules.slots for name in fitting), default=1)
         special = sum(needs_failover(bag, task) for task in waiting.again) if failover else 0
         found.append(((waiting.size - special) * width, fitting))
         found.append((special * width, tuple(name for name in fitting if name == failover)))
@@ -101,6 +103,11 @@ def _widest(state: State) -> dict[str, int]:
     return found
 
 
+def _has_hosts(pool: PoolState, nodes: int) -> bool:
+    """Whether the pool's limit allows this number of workers at once."""
+    return pool.rules.joins_itself or pool.rules.limit >= nodes
+
+
 def _is_wide_enough(pool: PoolState, width: int) -> bool:
     return pool.rules.joins_itself or pool.rules.slots >= width
 
@@ -113,11 +120,11 @@ def supply_of(state: State, t: float) -> dict[str, Supply]:
         given = supply.get(host.pool)
         if given is None:
             continue
-        busy = min(len(host.held), host.slots)
+        busy = min(len(host.held), host.slots) if host.gang is None else host.slots
         given.busy_slots += busy
         if modes.gives_nothing(state, host.pool):
             continue
-        useless = host.access.draining or is_blocked(host, t) or host.record.probation_until is not None
+        useless = host.access.draining or host.access.is_blocked(t) or host.record.probation_until is not None
         if not useless and lifetimes.is_of_use(state, host, t):
             given.free_slots += host.slots - busy
     return supply
@@ -152,10 +159,9 @@ def outlook(state: State, policies: Policies, bag: Bag, width: int, t: float) ->
         elif pool.queued:
             found.append(Outlook(name, f"{pool.queued} workers are on their way", hopeful=True))
         elif given.workers >= pool.rules.limit:
-            full = (
-                "its hosts have no room" if name in state.sites else f"all of its {pool.rules.limit} workers are there"
-            )
-            found.append(Outlook(name, full))
+            limit = pool.rules.limit
+            there = "its one worker is there" if limit == 1 else f"all of its {limit} workers are there"
+            found.append(Outlook(name, "its hosts have no room" if name in state.sites else there))
         elif given.free_slots >= width:
             found.append(Outlook(name, f"{given.free_slots} slots of its workers are free"))
         else:

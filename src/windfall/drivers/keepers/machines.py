@@ -26,8 +26,9 @@ from windfall.core.state.state import State
 from windfall.core.supply import modes
 from windfall.core.wishes import wishes
 from windfall.drivers.asking import LAST_WORDS_CHARS
+from windfall.drivers.keepers.answers import guarded, likely_t, listed, started
 from windfall.drivers.keepers.market import market_news
-from windfall.drivers.keepers.supply import Schedule, guarded, is_trial
+from windfall.drivers.keepers.supply import Schedule, is_trial
 from windfall.drivers.realtime import Realtime
 from windfall.pools.contract import (
     ENDED,
@@ -64,8 +65,13 @@ class Findings(Struct):
     """It has been acted upon: what was ordered since is not in it."""
 
 
-def compare(state: State, pool: str, shown: list[Seen], now: float, asked_t: float) -> Findings:
-    """What the engine does not know yet; `asked_t` is when the provider was asked for `shown`."""
+def compare(
+    state: State, pool: str, shown: list[Seen], now: float, asked_t: float, billed_from_t: Mapping[str, float]
+) -> Findings:
+    """What the engine does not know yet; `asked_t` is when the provider was asked for `shown`.
+
+    `billed_from_t`: by id, for machines whose order was never answered; where it is not told, from the order on.
+    """
     found = Findings()
     strangers: list[tuple[str, str]] = []
     ours = {machine.host_name: machine for machine in _machines(state, pool)}
@@ -79,6 +85,9 @@ def compare(state: State, pool: str, shown: list[Seen], now: float, asked_t: flo
             found.ids.setdefault(seen.host, seen.id)
         machine = ours.pop(seen.host, None)
         if machine is not None and machine.there:
+            if not machine.id:  # the answer to our order was lost
+                at = billed_from_t.get(seen.id, machine.requested_t)
+                found.events.append(ev.MachineStarted(now, machine.number, seen.id, at))
             found.events += _news(machine, seen, now, asked_t)
         elif seen.phase != ENDED and not is_trial(pool, seen.host):
             found.forgotten.append(seen.id)
@@ -97,15 +106,13 @@ def _machines(state: State, pool: str) -> list[MachineState]:
 
 def _news(machine: MachineState, seen: Seen, now: float, asked_t: float) -> list[ev.AnyEvent]:
     number, news = machine.number, list[ev.AnyEvent]()
-    if not machine.id:
-        # The answer to our order was lost with an earlier server. It is paid for from the order on.
-        news.append(ev.MachineStarted(now, number, seen.id, machine.requested_t))
+    since_t = likely_t(seen.since_t, machine.requested_t, now, now)
     if seen.phase == ENDED:
-        return [*news, ev.MachineEnded(now, number, seen.since_t, seen.cause, seen.about[:LAST_WORDS_CHARS])]
+        return [ev.MachineEnded(now, number, since_t, seen.cause, seen.about[:LAST_WORDS_CHARS])]
     if seen.phase == HIBERNATED and machine.phase != HIBERNATED and asked_t > awake_since(machine):
-        news.append(ev.MachineHibernated(now, number, seen.since_t))
+        news.append(ev.MachineHibernated(now, number, since_t))
     elif seen.phase == RUNNING and machine.phase == HIBERNATED:
-        news.append(ev.MachineResumed(now, number, seen.since_t))
+        news.append(ev.MachineResumed(now, number, since_t))
     if seen.taken_at_t is not None and seen.taken_at_t != machine.noticed_t:
         news.append(ev.MachineNoticed(now, number, seen.taken_at_t))
     return news
@@ -274,12 +281,13 @@ class MachineKeeper:
     async def _find(self, name: str, pool: Pool) -> Findings | None:
         """What there is, told to the engine; None if the provider cannot say: then nothing has changed."""
         asked_t = self._driver.clock()
-        shown = await self._call(pool.list)
+        shown = await self._in_thread(listed, pool)
         if self._schedule(name).answered(shown) and isinstance(shown, PoolError):
             log.warning("the machines of pool %s cannot be listed (%s error): %s", name, shown.kind, shown.error)
         if isinstance(shown, PoolError):
             return None
-        found = compare(self._driver.state, name, shown, self._driver.clock(), asked_t)
+        billed_from_t = await self._billing_starts(name, pool, shown)
+        found = compare(self._driver.state, name, shown, self._driver.clock(), asked_t, billed_from_t)
         found.events += market_news(self._driver.state, name, pool, self._driver.clock())
         if found.events:
             await self._driver.submit(found.events)
@@ -289,7 +297,7 @@ class MachineKeeper:
         """Order a machine; whether the provider has answered for good."""
         at = self._driver.clock()
         order = Order(machine.host_name, machine.offer.cores, machine.number, machine.offer)
-        answer = await self._spaced(name, pool.start, order)
+        answer = await self._spaced(name, started, pool, order)
         now = self._driver.clock()
         if isinstance(answer, PoolError) and answer.kind == TRANSIENT:
             # The order stays wished for, and is repeated under the same name.
@@ -304,9 +312,20 @@ class MachineKeeper:
             await self._driver.submit([ev.MachineRefused(now, machine.number, answer.error)])
         else:
             self._refused.pop(machine.offer.key, None)
-            at = (pool.billed_from_t(answer) if isinstance(pool, Dated) else None) or at
+            at = await self._billed_from_t(pool, answer, at)
             await self._driver.submit([ev.MachineStarted(now, machine.number, answer, at)])
         return True
+
+    async def _billing_starts(self, name: str, pool: Pool, shown: list[Seen]) -> dict[str, float]:
+        """From when on the machines are billed whose order was never answered, by id."""
+        lost = {machine.host_name: machine for machine in _machines(self._driver.state, name) if not machine.id}
+        found = [(seen.id, lost[seen.host]) for seen in shown if seen.host in lost]
+        return {id: await self._billed_from_t(pool, id, machine.requested_t) for id, machine in found}
+
+    async def _billed_from_t(self, pool: Pool, id: str, ordered_t: float) -> float:
+        """What the provider says, unless that is far from the time since our order."""
+        told_t = await self._call(pool.billed_from_t, id) if isinstance(pool, Dated) else None
+        return likely_t(told_t, ordered_t, self._driver.clock(), ordered_t)
 
     async def _stop(self, name: str, machine: MachineState, found: Findings) -> None:
         """Stop a machine, once for each list that shows it; give up one that nobody has ordered."""
@@ -330,7 +349,10 @@ class MachineKeeper:
         return await self._call(call, *args)
 
     async def _call(self, call: Callable[..., T], *args: object) -> T | PoolError:
-        under_way = asyncio.get_running_loop().run_in_executor(self._threads, guarded, call, *args)
+        return await self._in_thread(guarded, call, *args)
+
+    async def _in_thread(self, call: Callable[..., T], *args: object) -> T:
+        under_way = asyncio.get_running_loop().run_in_executor(self._threads, call, *args)
         self._under_way.add(under_way)
         under_way.add_done_callback(self._under_way.discard)
         return await asyncio.shield(under_way)

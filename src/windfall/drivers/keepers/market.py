@@ -11,6 +11,9 @@ from windfall.core import events as ev
 from windfall.core.state.state import State
 from windfall.pools.contract import MovingPrices, Pool, PriceMove
 
+MOST_USD = 1e6
+"""A price of a cycle beyond this, or below zero, is not believed."""
+
 
 def market_news(state: State, name: str, pool: Pool, now: float) -> list[ev.AnyEvent]:
     """Prices in the order in which they took effect, then the offers if they differ in anything else."""
@@ -26,7 +29,7 @@ def market_news(state: State, name: str, pool: Pool, now: float) -> list[ev.AnyE
 
 def _told(moves: list[PriceMove], told_t: Mapping[str, float], name: str, now: float) -> list[ev.PricesReported]:
     """One event for each time at which prices moved; of an offer that is new to the engine, only the price of now."""
-    past = [move for move in moves if move.since_t <= now]
+    past = [move for move in moves if move.since_t <= now and 0 <= move.price_usd <= MOST_USD]
     latest = {move.offer: move for move in past}
     new = [
         move

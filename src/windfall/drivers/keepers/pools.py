@@ -22,7 +22,8 @@ from windfall.core.state.hosts.pools import ENDING, PoolRules
 from windfall.core.supply import modes
 from windfall.core.wishes import AskWish, wishes
 from windfall.drivers import asking
-from windfall.drivers.keepers.supply import OrderedWorkers, Schedule, WorkerSource, guarded
+from windfall.drivers.keepers.answers import guarded
+from windfall.drivers.keepers.supply import OrderedWorkers, Schedule, WorkerSource
 from windfall.drivers.realtime import Realtime
 from windfall.pools.contract import PoolError, Told
 
@@ -123,13 +124,17 @@ class PoolKeeper:
                 await self._call(guarded, source.pool.close)
         return decided.refused
 
-    async def stop(self) -> None:
-        """End the workers; call it while the server still takes their reports on their tasks."""
+    async def stop(self, leave: bool = False) -> None:
+        """End the workers; call it while the server still takes their reports on their tasks.
+
+        `leave`: let them go on; another server of this state will find them.
+        """
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         sources, self.sources = self.sources, {}
-        await asyncio.gather(*(self._call(source.stop, STOP_GRACE_S) for source in sources.values()))
+        if not leave:
+            await asyncio.gather(*(self._call(source.stop, STOP_GRACE_S) for source in sources.values()))
         self._threads.shutdown()
 
     def _committed(self, records: list[Record]) -> None:

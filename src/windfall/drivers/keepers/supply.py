@@ -1,7 +1,4 @@
-"""Workers for the keeper of pools: orders made from requests, and a guard around providers. Touches pools.
-
-A provider that raises, although no call may, has failed for a while: its bug must not end the keeper.
-"""
+"""Workers for the keeper of pools: orders made from requests. Touches pools."""
 
 from __future__ import annotations
 
@@ -9,21 +6,18 @@ import logging
 import math
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
-from typing import Protocol, TypeVar, cast
-
-from msgspec.structs import replace
+from typing import Protocol
 
 from windfall.core.wishes import AskWish
 from windfall.drivers.asking import PoolWorker, Started
+from windfall.drivers.keepers.answers import guarded, listed, started, started_many
 from windfall.pools.contract import (
     ENDED,
     FAILED,
     RELEASED,
     TAKEN,
     TRANSIENT,
-    Check,
     Order,
     Pool,
     PoolError,
@@ -31,7 +25,6 @@ from windfall.pools.contract import (
     StartsMany,
     gap_s,
 )
-from windfall.pools.starting.secrets import without_tokens
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +32,6 @@ LONGEST_WAIT_S = 300.0
 _POLL_S = 0.1
 _END_S = 15.0
 _STOPS = PoolError("the server stops", TRANSIENT)
-T = TypeVar("T")
 
 
 Workers = list[PoolWorker]  # `list` is also the name of a method
@@ -139,28 +131,6 @@ def is_trial(pool: str, host: str) -> bool:
     return host.startswith(trial_host(pool, ""))
 
 
-def guarded(call: Callable[..., T], *args: object) -> T | PoolError:
-    """The answer of a provider, without secrets; one that raises has failed."""
-    try:
-        return _clean(call(*args))
-    except Exception as error:
-        log.error("a pool failed where it must not: %s", without_tokens(traceback.format_exc()))
-        return PoolError(without_tokens(f"{type(error).__name__}: {error}"), TRANSIENT)
-
-
-def _clean(answer: T) -> T:
-    """What a provider says ends up in the log of records and on screens: no token of ours may be in it."""
-    if isinstance(answer, list):
-        return cast(T, [_clean(row) for row in answer])
-    if isinstance(answer, PoolError):
-        return cast(T, replace(answer, error=without_tokens(answer.error)))
-    if isinstance(answer, Check) and (answer.error or answer.hint):
-        return cast(T, replace(answer, error=without_tokens(answer.error), hint=without_tokens(answer.hint)))
-    if isinstance(answer, Seen) and answer.about:
-        return cast(T, replace(answer, about=without_tokens(answer.about)))
-    return answer
-
-
 class OrderedWorkers:
     """A provider as a source of workers. Worker i of request n has the name POOL-n-i, also if the request is
     repeated.
@@ -186,7 +156,7 @@ class OrderedWorkers:
             if self._stops:
                 return _STOPS
             self._keep_apart()
-            return self._ordered(order, guarded(self.pool.start, order))
+            return self._ordered(order, started(self.pool, order))
 
     def _ordered(self, order: Order, answer: str | PoolError) -> str | PoolError:
         if isinstance(answer, str) and answer not in self._ids.setdefault(order.host, []):
@@ -195,7 +165,7 @@ class OrderedWorkers:
 
     def rows(self) -> Rows | PoolError:
         with self._lock:
-            return guarded(self.pool.list)
+            return listed(self.pool)
 
     def end_id(self, id: str, gently: bool) -> PoolError | None:
         with self._lock:
@@ -210,23 +180,22 @@ class OrderedWorkers:
     # --- what the keeper asks for ---
 
     def start(self, ask: AskWish) -> Started:
-        started = Started()
+        asked = Started()
         names = [f"{self.name}-{ask.number}-{index}" for index in range(1, ask.count + 1)]
         for order, answer in self._answers([Order(name, ask.slots or self._slots) for name in names]):
             if isinstance(answer, PoolError):
-                started.error = answer.error or f"pool {self.name}: {answer.kind} error"
+                asked.error = answer.error or f"pool {self.name}: {answer.kind} error"
             else:
-                started.hosts.append(order.host)
-        return started
+                asked.hosts.append(order.host)
+        return asked
 
     def _answers(self, orders: list[Order]) -> Iterator[tuple[Order, str | PoolError]]:
         """All in one call where the pool can; else one by one, up to the first error."""
         if len(orders) > 1 and isinstance(self.pool, StartsMany):
             with self._lock:
                 self._keep_apart()
-                answers = _STOPS if self._stops else guarded(self.pool.start_many, orders)
-            each = [answers] * len(orders) if isinstance(answers, PoolError) else answers
-            for order, answer in zip(orders, each, strict=True):
+                answers = [_STOPS] * len(orders) if self._stops else started_many(self.pool, orders)
+            for order, answer in zip(orders, answers, strict=True):
                 yield order, self._ordered(order, answer)
             return
         for order in orders:

@@ -1,4 +1,7 @@
-"""`windfall lab gridbot`: GridBot's figures 5 to 9 and its replication table, run again. Touches: the folder --out."""
+"""`windfall lab gridbot`: GridBot's figures 5 to 9, its replication table and its rival, run again.
+
+Touches: the folder --out.
+"""
 
 from __future__ import annotations
 
@@ -62,8 +65,17 @@ def as_markdown(finding: Finding, scale: float) -> str:
     lines = [f"## {finding.title}", "", f"Scale {scale:g}. {finding.assumed}", ""]
     lines += ["| " + " | ".join(finding.heads) + " |", "|" + "---|" * len(finding.heads)]
     lines += ["| " + " | ".join(row) + " |" for row in finding.rows]
-    lines += ["", *(f"- {said(holds)}: {claim}" for claim, holds in finding.claims), ""]
+    lines += ["", *(_statement(finding, *claim) for claim in finding.claims), ""]
     return "\n".join(lines)
+
+
+def _statement(finding: Finding, claim: str, holds: bool | None) -> str:
+    line = f"- {said(holds)}: {claim}"
+    return f"{line}. Why: {why(finding, claim)}" if holds is not None and not holds else line
+
+
+def why(finding: Finding, claim: str) -> str:
+    return finding.reasons.get(claim, "the cause was not found")
 
 
 def said(holds: bool | None) -> str:
@@ -76,7 +88,12 @@ def _plain(finding: Finding, scale: float) -> dict[str, object]:
         "experiment": finding.name,
         "scale": scale,
         "claims": [
-            {"claim": claim, "holds": None if holds is None else bool(holds)} for claim, holds in finding.claims
+            {
+                "claim": claim,
+                "holds": None if holds is None else bool(holds),
+                "why": why(finding, claim) if holds is not None and not holds else None,
+            }
+            for claim, holds in finding.claims
         ],
         "data": finding.data,
     }

@@ -9,6 +9,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from windfall.figures.sheet import SOFT, Bars, Line, Mark, Panel, sheet, write
+from windfall.lab.hads.statements import listed, statements
 from windfall.lab.hads.world import (
     DEADLINE_S,
     JOBS,
@@ -48,7 +49,7 @@ def summarise(rows: Sequence[Row]) -> Row:
         {"job": name, "scenario": scenario, "planner": planner, "paper_usd": PAPER_11[name][scenario][3]} | _cell(found)
         for (name, scenario, planner), found in sorted(cells.items())
     ]
-    return {
+    summary = {
         "table_10": [_baseline(name, rows) for name in JOBS],
         "table_11": table_11,
         "goal": _goal(table_11),
@@ -56,11 +57,15 @@ def summarise(rows: Sequence[Row]) -> Row:
         "figure_5": _figure_5(cells),
         "figure_6": _figure_6(rows),
     }
+    return summary | {"statements": statements(summary)}
 
 
 def _cell(found: Sequence[Row]) -> Row:
     costs = [row["cost_usd"] for row in found]
     finishes = [row["finish_s"] for row in found if row["finish_s"] is not None]
+    by_count: dict[int, list[float]] = {}
+    for row in found:
+        by_count.setdefault(row["hibernations"], []).append(row["cost_usd"])
     spread = 1.96 * stdev(costs) / math.sqrt(len(costs)) if len(costs) > 1 else 0.0
     return {
         "runs": len(found),
@@ -72,6 +77,7 @@ def _cell(found: Sequence[Row]) -> Row:
         "on_demand": round(mean(row["on_demand"] for row in found), 2),
         "makespan_s": round(mean(finishes), 1) if finishes else None,
         "latest_s": round(max(finishes), 1) if finishes else None,
+        "usd_by_hibernations": {count: round(mean(usd), 4) for count, usd in sorted(by_count.items())},
     }
 
 
@@ -161,7 +167,8 @@ def clock(seconds: float | None) -> str:
 
 
 def markdown(summary: Row) -> str:
-    return "\n".join([*_text_10(summary), *_text_11(summary), *_text_figures(summary)]) + "\n"
+    judged = ["", "## What the paper says, statement by statement", "", *listed(summary["statements"])]
+    return "\n".join([*_text_10(summary), *_text_11(summary), *_text_figures(summary), *judged]) + "\n"
 
 
 def _text_10(summary: Row) -> list[str]:

@@ -27,7 +27,7 @@ LEFT_OUT = "windfall, folder left out"
 BOUND = "omniscient"
 GOALS = {52.0: 1.08, 70.0: 1.06}
 ONE_NODE = "availability/1-node"
-NAMES = ["one", "fleet", "bags", "zones", "prices"]
+NAMES = ["one", "fleet", "bags", "zones", "prices", "engine"]
 
 
 @cache
@@ -75,6 +75,11 @@ def starts_of(series: Series, longest_h: float, count: int, rng: np.random.Gener
     last = len(series.available) - int(longest_h * 3600.0 / series.tick_s)
     within = np.full(count, 0.5) if rng is None else rng.random(count)
     return sorted({int((place + part) * last / count) for place, part in enumerate(within)}) if last > 0 else []
+
+
+def all_starts(root: Path, longest_h: float, count: int) -> list[tuple[str, int]]:
+    """Every series that is long enough, with each of its evenly spread starts."""
+    return [(path, start) for path in _everything(str(root)) for start in starts_of(load(path), longest_h, count)]
 
 
 def all_cases(
@@ -210,7 +215,7 @@ class Run:
     default="one",
     show_default=True,
     help="One machine on every series; fleets of 4 and 16; the same with a bag of real tasks; several zones; prices "
-    "that move.",
+    "that move; one machine through the engine beside the laboratory.",
 )
 @click.option("--data", "root", type=click.Path(path_type=Path), help="Folder of series [default: the shared traces].")
 @click.option("--starts", type=click.IntRange(1), default=12, show_default=True, help="Starts per series.")
@@ -239,13 +244,14 @@ def command(
     """Run every planner on every series from many starts, beside the omniscient cost.
 
     For one machine that cost is exact; for fleets, zones and changing prices it is a lower bound. The planners run tick
-    by tick in a model of their own, without the engine. Writes spot.md, spot.json and spot.svg, and spot-fleet.md and
-    so on for the other experiments.
+    by tick in a model of their own, without the engine; `--experiment engine` sets the same planner beside it, through
+    the engine. Writes spot.md, spot.json and spot.svg, and spot-fleet.md and so on for the other experiments.
 
     Example: windfall lab spot --starts 3
 
     Example: windfall lab spot --experiment fleet --starts 2
     """
+    from windfall.lab.spot.beside import run_beside
     from windfall.lab.spot.fleet import run_worlds
 
     needed_h = terms["work_h"] + terms["changeover_s"] / 3600.0
@@ -259,6 +265,8 @@ def command(
     for name in NAMES if experiment == "all" else [experiment]:
         if name == "one":
             found[name] = run_one(root, list(deadlines), starts, terms, run, seed)
+        elif name == "engine":
+            found[name] = run_beside(root, list(deadlines), starts, terms, run)
         else:
             found[name] = run_worlds(name, root, list(deadlines), starts, terms, run)
     if as_json:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,15 +84,14 @@ def terms_of(
     )
 
 
-def run(series: Series, start: int, terms: Terms, chosen: Planner) -> SpotCaseResult:
-    """Run the planner tick by tick; it sees the past and the present tick, never the future.
+def choices(series: Series, start: int, terms: Terms, chosen: Planner) -> Iterator[Market]:
+    """What the planner chooses, tick by tick, until the work is done; it sees the past and the present tick.
 
     After the end of the series there is no spot.
     """
     for available in series.available[:start]:
         chosen.observe(available)
     state: State = begin(terms)
-    counts = dict.fromkeys(Market, 0)
     while state.left > 0:
         tick = start + state.tick
         available = tick < len(series.available) and series.available[tick]
@@ -98,12 +99,18 @@ def run(series: Series, start: int, terms: Terms, chosen: Planner) -> SpotCaseRe
         choice = chosen.choose(state)
         if choice is Market.SPOT and not available:
             raise AssertionError(f"spot chosen in tick {tick}, where there is none")
-        counts[choice] += 1
+        yield choice
         state = advance(terms, state, choice)
+
+
+def run(series: Series, start: int, terms: Terms, chosen: Planner) -> SpotCaseResult:
+    """The cost and the end of the work with this planner."""
+    counts = Counter(choices(series, start, terms, chosen))
+    ticks = counts.total()
     return SpotCaseResult(
-        cost_usd=price_usd(terms, counts),
-        finish_h=state.tick * terms.tick_s / 3600.0,
-        met=state.tick <= terms.deadline_ticks,
+        cost_usd=price_usd(terms, {market: counts[market] for market in Market}),
+        finish_h=ticks * terms.tick_s / 3600.0,
+        met=ticks <= terms.deadline_ticks,
     )
 
 

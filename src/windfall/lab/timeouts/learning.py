@@ -31,7 +31,7 @@ def best_fixed(pool: Pool) -> float:
     return timeout_s
 
 
-class _Draws:
+class Draws:
     """Latencies of attempts, infinite for the lost; drawn in blocks because drawing one at a time is slow."""
 
     def __init__(self, process: Process, seed: int) -> None:
@@ -49,7 +49,7 @@ class _Draws:
 
 def play_fixed(pool: Pool, timeout_s: float, jobs: int, seed: int) -> Array:
     """Total time of each job with one timeout throughout."""
-    process, draws = pool.process, _Draws(pool.process, seed)
+    process, draws = pool.process, Draws(pool.process, seed)
     wait = timeout_s - process.run_s
     totals = []
     for _ in range(jobs):
@@ -81,7 +81,7 @@ def turnaround(pool: Pool, waits: Array) -> float:
 
 def learned_wait(pool: Pool, attempts: int, seed: int) -> float:
     """Seconds of latency after which a learner gives an attempt up, once it has made `attempts` attempts."""
-    process, draws, sketch = pool.process, _Draws(pool.process, seed), Sketch()
+    process, draws, sketch = pool.process, Draws(pool.process, seed), Sketch()
     prior_s = pool.prior_factor * best_fixed(pool)
 
     def choose() -> Decision:
@@ -101,7 +101,7 @@ def learned_wait(pool: Pool, attempts: int, seed: int) -> float:
 
 def play_learner(pool: Pool, jobs: int, seed: int, warm_up: int) -> Learned:
     """A learner from its first attempt on; jobs count from `warm_up` attempts on, the learner's exploring included."""
-    process, draws, sketch = pool.process, _Draws(pool.process, seed), Sketch()
+    process, draws, sketch = pool.process, Draws(pool.process, seed), Sketch()
     prior_s = pool.prior_factor * best_fixed(pool)
 
     def choose() -> Decision:

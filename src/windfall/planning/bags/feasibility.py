@@ -17,9 +17,7 @@ LONGEST_S = 2.0**32
 
 def fits_by(snapshot: Snapshot, by_t: float) -> bool:
     """Whether all machines of both markets together could finish by then if none is interrupted."""
-    items = longest_first(
-        [Item(t, 1, []) for t in snapshot.tasks.values()] + [Item(g.task, g.count, []) for g in snapshot.groups]
-    )
+    items = longest_first(_items(snapshot))
     left, room = [item.count for item in items], snapshot.room()
     for offer in sorted(snapshot.offers, key=lambda offer: (-offer.speed_for(""), offer.key)):
         for _ in range(room.of(offer)):
@@ -27,6 +25,12 @@ def fits_by(snapshot: Snapshot, by_t: float) -> bool:
                 break
             room.take(offer)
     return not any(left)
+
+
+def _items(snapshot: Snapshot) -> list[Item]:
+    """All tasks to be placed; one that takes several machines at once counts as one for each of them."""
+    alone = [Item(task, max(1, task.nodes), []) for task in snapshot.tasks.values()]
+    return alone + [Item(group.task, group.count * max(1, group.task.nodes), []) for group in snapshot.groups]
 
 
 def earliest_deadline_t(snapshot: Snapshot, margin_s: float) -> float:
@@ -47,8 +51,7 @@ def promised_deadline_t(snapshot: Snapshot, margin_s: float) -> float | None:
 
     None if there is none on offer, or some task fits on none.
     """
-    tasks = [Item(t, 1, []) for t in snapshot.tasks.values()] + [Item(g.task, g.count, []) for g in snapshot.groups]
-    items, left = longest_first(expected(item) for item in tasks), snapshot.room()
+    items, left = longest_first(expected(item) for item in _items(snapshot)), snapshot.room()
 
     def holds(after_s: float) -> bool:
         later = replace(snapshot, deadline_t=snapshot.t + after_s)

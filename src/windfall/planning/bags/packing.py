@@ -37,15 +37,17 @@ class Item(Struct):
         """Seconds that one of them takes there, at the quantile of the job's confidence."""
         return self.task.seconds_on(offer) + self.slack_s / offer.speed_for(self.task.task_class)
 
-    def expected_end_t(self, offer: Offer, since_t: float, by_t: float) -> float:
+    def expected_end_t(self, offer: Offer, since_t: float, by_t: float, stretch: float = 1.0) -> float:
         """The latest expected end of a row that begins at `since_t` and ends by `by_t` with the job's confidence.
 
-        The slack of n tasks in a row grows with the square root of n, not with n.
+        The slack of n tasks in a row grows with the square root of n, not with n. `stretch`: seconds that pass for each
+        second that the machine is up; the end is counted in seconds that it is up.
         """
-        if self.slack_s <= 0.0 or not math.isfinite(by_t) or by_t <= since_t:
+        if (self.slack_s <= 0.0 and stretch <= 1.0) or not math.isfinite(by_t) or by_t <= since_t:
             return by_t
         seconds, slack_s = self.task.seconds_on(offer), self.quantile_s(offer) - self.task.seconds_on(offer)
-        root = (math.sqrt(slack_s * slack_s + 4.0 * seconds * (by_t - since_t)) - slack_s) / (2.0 * seconds)
+        passed_s = seconds * stretch
+        root = (math.sqrt(slack_s * slack_s + 4.0 * passed_s * (by_t - since_t)) - slack_s) / (2.0 * passed_s)
         return since_t + seconds * root * root
 
 
@@ -69,10 +71,28 @@ class Bin(Struct):
     is_new: bool = False
     since_t: float = -math.inf
     """When its first task could begin, tasks that already run included."""
+    stretch: float = 1.0
+    """Seconds that pass, on average, for each second that it is up: hibernations count."""
 
     def end_t(self) -> float:
         """When the last placed task ends; -inf if nothing is placed."""
         return max((entry.end_t for entry in self.placed), default=-math.inf)
+
+
+class HibernatedMachine(Struct):
+    """A hibernated machine, its tasks, and the last moment at which a resume would still spare them a rescue."""
+
+    machine: Machine
+    items: list[Item]
+    limit_t: float
+
+
+class Choice(Struct, frozen=True):
+    """A lease that could be bought: of a new machine, or longer of one that runs; and its price per task."""
+
+    bin: Bin
+    price_usd: float
+    per_task_usd: float
 
 
 def expected(item: Item) -> Item:
@@ -89,6 +109,8 @@ def width(task: Task, offer: Offer) -> int:
 
     A task of one GPU occupies half of the cores of a machine with two GPUs: only two of them run at once.
     """
+    if task.nodes:
+        return offer.cores if task.fits(offer) else offer.cores + 1
     if task.resources:
         if not task.fits(offer):
             return offer.cores + 1
@@ -177,7 +199,7 @@ def _limit_t(bin: Bin, item: Item, until_t: float) -> float:
     """The latest expected end of such a task there: within the lease, in time, and on spot open to a rescue."""
     since_t = min(bin.free_t) if math.isinf(bin.since_t) else bin.since_t
     safe_t = min(until_t, item.due_t) if bin.offer.market == SPOT else until_t
-    return min(bin.keep_t, item.expected_end_t(bin.offer, since_t, safe_t)) + TOLERANCE_S
+    return min(bin.keep_t, item.expected_end_t(bin.offer, since_t, safe_t, bin.stretch)) + TOLERANCE_S
 
 
 def _fill_exactly(bin: Bin, items: Sequence[Item], left: list[int], until_t: float) -> None:
@@ -298,14 +320,19 @@ def kept_until_t(machine: Machine, busy_until_t: float) -> float:
     return machine.paid_until_t + cycles * machine.offer.cycle_s
 
 
-def fresh(name: str, offer: Offer, t: float, keep_s: float) -> Bin:
+def fresh(name: str, offer: Offer, t: float, keep_s: float, stretch: float = 1.0) -> Bin:
     """A machine that would be requested at `t` and kept for `keep_s` from then on."""
     ready_t = t + offer.lag_s
-    return Bin(name, offer, [ready_t] * offer.cores, t + keep_s, [], is_new=True, since_t=ready_t)
+    return Bin(name, offer, [ready_t] * offer.cores, t + keep_s, [], is_new=True, since_t=ready_t, stretch=stretch)
 
 
 def lease_usd(offer: Offer, lease_s: float) -> float:
-    """Dollars for a lease, every begun cycle in full."""
+    """Dollars for a new machine and its lease, every begun cycle in full."""
+    return cycles_usd(offer, lease_s) + offer.start_usd
+
+
+def cycles_usd(offer: Offer, lease_s: float) -> float:
+    """Dollars for the begun cycles of a lease."""
     billed_s = lease_s if offer.bills_boot else lease_s - offer.lag_s
     return offer.cycles(max(billed_s, offer.minimum_s)) * offer.price_usd
 
@@ -313,12 +340,12 @@ def lease_usd(offer: Offer, lease_s: float) -> float:
 def ondemand_offers(snapshot: Snapshot, task_class: str = "") -> list[Offer]:
     """On-demand offers, the cheapest per core second of work on such tasks first."""
     able = [offer for offer in snapshot.offers if offer.market == ONDEMAND]
-    return sorted(able, key=lambda o: (o.price_usd / o.cycle_s / o.cores / o.speed_for(task_class), o.cores, o.key))
+    return sorted(able, key=lambda o: (o.compared_usd / o.cycle_s / o.cores / o.speed_for(task_class), o.cores, o.key))
 
 
 def is_usable(machine: Machine) -> bool:
-    """Whether tasks may be given to it: neither hibernated nor about to be reclaimed."""
-    return machine.phase is not Phase.HIBERNATED and machine.noticed_t is None
+    """Whether tasks may be given to it: neither hibernated nor about to end."""
+    return machine.phase is not Phase.HIBERNATED and machine.noticed_t is None and not machine.is_recalled
 
 
 def all_noticed(offer: Offer, machines: Iterable[Machine]) -> bool:

@@ -8,25 +8,32 @@ interruptions (`prices`).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from heapq import heapify, heapreplace
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
+from windfall.planning.bags.absent_spot import spot_is_back, spot_is_refused
+from windfall.planning.bags.alike import Alike
+from windfall.planning.bags.hibernated import resume_limit_t, take_over
+from windfall.planning.bags.late import place_late
 from windfall.planning.bags.packing import (
     MAX_TASKS_PACKED_EXACTLY,
     TOLERANCE_S,
     Bin,
+    Choice,
+    HibernatedMachine,
     Item,
     Placed,
     all_noticed,
+    cycles_usd,
     existing,
     expected,
     fill,
     fresh,
     is_usable,
-    lease_usd,
     longest_first,
     ondemand_offers,
     spread,
@@ -35,7 +42,7 @@ from windfall.planning.bags.packing import (
 from windfall.planning.bags.prices import Prices
 from windfall.planning.bags.safety_net import SafetyNet
 from windfall.planning.bags.shared_queue import Core, begun_in_time, run_times
-from windfall.planning.contract import ONDEMAND, SPOT, Machine, Phase, Rejected, Snapshot, Task
+from windfall.planning.contract import ONDEMAND, SPOT, Phase, Rejected, Snapshot, Task
 from windfall.planning.offers import Offer
 from windfall.planning.room import market_key
 
@@ -45,34 +52,12 @@ LEASE_LENGTHS_TRIED = 3
 """Leases tried for each offer: the shortest that holds the longest task, and the next longer ones."""
 EARLY_SPOT_PREMIUM = 0.25
 """Prefer spot that starts sooner if it costs at most 25 % more per task."""
-USUAL_SPOT_OUTAGE_S = 1800.0
-"""Expected wait for refused spot capacity: this, and as long again as it has been refused so far."""
+RENEWED_TOGETHER_PREMIUM = 0.02
+"""In a very large bag, machines whose renewals differ by at most this much per task are renewed at once."""
+SPREAD_PREMIUM = 0.05
+"""A spot machine that would be lost together with all others is worth 5 % less than one that is lost alone."""
 SPOT_COST_MARGIN = 1.25
 """Expected cost of spot over the price of the seconds that tasks use."""
-
-
-class HibernatedMachine(Struct):
-    """A hibernated machine, its tasks, and the last moment at which a resume would still spare them a rescue."""
-
-    machine: Machine
-    items: list[Item]
-    limit_t: float
-
-
-class Choice(Struct, frozen=True):
-    """A lease that could be bought: of a new machine, or longer of one that runs; and its price per task."""
-
-    bin: Bin
-    price_usd: float
-    per_task_usd: float
-
-
-def _equivalence_key(bin: Bin) -> tuple[tuple[str, str], float, float, float]:
-    """Machines with equal keys are worth the same: offer, end of the lease, first and last moment a core is free."""
-    free_t = bin.free_t
-    if len(free_t) == 1:
-        return market_key(bin.offer), bin.keep_t, free_t[0], free_t[0]
-    return market_key(bin.offer), bin.keep_t, min(free_t), max(free_t)
 
 
 class PlanningPass:
@@ -99,8 +84,15 @@ class PlanningPass:
         self.bins = [existing(machine, snapshot) for machine in self.awake.values()]
         self.bins.sort(key=lambda bin: (bin.offer.market == SPOT, bin.name))
         self.places = {bin.name: place for place, bin in enumerate(self.bins)}
+        self._alike_bins = Alike()
+        self._item_seconds: dict[tuple[str, str], list[float]] = {}
+        self._steps_s: dict[tuple[str, str], float] = {}
+        self._renewals: dict[tuple[tuple[str, str], float, float], float] = {}
+        self.spot_cores = Counter[str]()
+        for bin in self.bins:
+            self.spot_cores[bin.offer.key] += bin.offer.cores * (bin.offer.market == SPOT)
         for offer in forced:
-            self._open(fresh(f"new-{len(self.bins)}", offer, self.t, offer.cycle_s))
+            self.open(fresh(f"new-{len(self.bins)}", offer, self.t, offer.cycle_s))
         self.room_before = self.left.copy()
         self.safety_net = SafetyNet(snapshot, [], self.left, margin_s)
         self.hibernated_machines = self._find_hibernated()
@@ -124,6 +116,12 @@ class PlanningPass:
             self.prices = Prices(snapshot, self.seconds, max(1, count), margin_s, task_class, self.mean_cores)
         else:
             self.prices = before.prices
+        for bin in self.bins:
+            bin.stretch = self.stretch(bin.offer)
+
+    def stretch(self, offer: Offer) -> float:
+        """Seconds that pass for each second that a machine of this offer is up."""
+        return self.prices.stretch(offer) if self.risk_weight else 1.0
 
     # --- tasks -------------------------------------------------------------------------------------------------------
 
@@ -148,7 +146,7 @@ class PlanningPass:
             if machine.phase is not Phase.HIBERNATED or not machine.tasks():
                 continue
             items = [self._due(Item(self.snapshot.tasks[number], 1, [number])) for number in machine.tasks()]
-            found.append(HibernatedMachine(machine, items, self._limit_t(machine, items)))
+            found.append(HibernatedMachine(machine, items, resume_limit_t(machine, items)))
         return found
 
     def _due(self, item: Item) -> Item:
@@ -158,20 +156,6 @@ class PlanningPass:
         # One margin earlier than the safety net needs, so that a task in time ends before a rescue has to begin.
         item.due_t = self.by_t - self.margin_s - rescue_alone_s if math.isfinite(rescue_alone_s) else self.by_t
         return item
-
-    def _limit_t(self, machine: Machine, items: Sequence[Item]) -> float:
-        """The last moment at which it may resume and end each of its tasks by their due times."""
-        left_s = {entry.task: entry.left_s for entry in machine.running}
-        free_s = sorted([*left_s.values(), *[0.0] * (machine.offer.cores - len(left_s))])
-        limit_t = math.inf
-        for item in items:
-            if item.ids[0] in left_s:
-                end_s = left_s[item.ids[0]]
-            else:
-                end_s = free_s.pop(0) + item.task.seconds_on(machine.offer)
-                free_s = sorted([*free_s, end_s])
-            limit_t = min(limit_t, item.due_t - end_s)
-        return limit_t
 
     # --- the decision -----------------------------------------------------------------------------------------------
 
@@ -187,13 +171,16 @@ class PlanningPass:
             self._queue(left)
         if not in_need:
             spread(self.bins, self.items, left, self.by_t)
+        seconds_on: dict[tuple[str, str], list[float]] = {}
         for bin in self.bins:
             paid_until_t = bin.keep_t
             bin.keep_t = math.inf if in_need else paid_until_t
-            fill(bin, self.items, left, self.by_t)
+            if (key := market_key(bin.offer)) not in seconds_on:
+                seconds_on[key] = [item.task.seconds_on(bin.offer) for item in self.items]
+            fill(bin, self.items, left, self.by_t, seconds_on[key])
             bin.keep_t = self._kept(bin, paid_until_t)
         for hibernated in self.hibernated_machines:
-            self._take_over(hibernated)
+            take_over(self, hibernated)
         left += [0] * (len(self.items) - len(left))
         given_up = [hibernated for hibernated in self.hibernated_machines if not self.worth_waiting(hibernated)]
         self.left_hibernated = [hibernated for hibernated in self.hibernated_machines if hibernated not in given_up]
@@ -203,7 +190,7 @@ class PlanningPass:
         self._postpone(left)
         self._buy(left)
         self._buy_ondemand(left)
-        self._place_late(left)
+        place_late(self, left)
         self.stranded = left
 
     def decide_rescue(self) -> None:
@@ -214,8 +201,8 @@ class PlanningPass:
         self._buy_ondemand(left)
         for bin in self.bins:
             if bin.placed and bin.is_new:
-                self.bought_usd += lease_usd(bin.offer, bin.end_t() - self.t) - bin.offer.price_usd
-        self._place_late(left)
+                self.bought_usd += cycles_usd(bin.offer, bin.end_t() - self.t) - bin.offer.price_usd
+        place_late(self, left)
         self.stranded = left
 
     def _queue(self, left: list[int]) -> None:
@@ -241,31 +228,16 @@ class PlanningPass:
 
     def worth_waiting(self, hibernated: HibernatedMachine) -> bool:
         """Whether its tasks should wait for it to resume."""
-        return self.t < hibernated.limit_t - 1e-6 and self.prices.waiting_pays(self.t)
+        return self.t < hibernated.limit_t - 1e-6 and self.prices.waiting_pays(hibernated.machine.offer, self.t)
 
     def _postpone(self, left: list[int]) -> None:
         """If spot is refused now, postpone tasks that are not expected to cost more if they begin later."""
         rest = [replace(item, count=count) for item, count in zip(self.items, left, strict=True) if count]
-        if rest and self._spot_is_refused():
+        if rest and spot_is_refused(self.snapshot, self.noticed_offers, self.left):
             later_t = self.t + self.review_pause_s()
             if self.safety_net_after().holds(rest, later_t) and self.worth_postponing(rest, later_t):
                 self.postponed, self.postponed_usd = rest, self._ondemand_usd(rest, self.t)
                 left[:] = [0] * len(left)
-
-    def _spot_is_refused(self) -> bool:
-        """Whether spot is on offer and every spot offer was refused, or is being reclaimed, at last sight."""
-        spot = [offer for offer in self.snapshot.offers if offer.market == SPOT]
-        seen = [self.snapshot.markets.get(offer.key) for offer in spot]
-        refused = [
-            market_key(offer) in self.noticed_offers
-            or (
-                market is not None
-                and market.refused_t is not None
-                and market.refused_t >= (market.started_t or -math.inf)
-            )
-            for offer, market in zip(spot, seen, strict=True)
-        ]
-        return bool(spot) and all(refused) and not any(self.left.of(offer) > 0 for offer in spot)
 
     def _ondemand_usd(self, rest: Sequence[Item], at_t: float) -> float:
         """Dollars for these tasks on on-demand machines that are started at `at_t`."""
@@ -283,28 +255,14 @@ class PlanningPass:
         """Whether postponing is expected to cost no more; a short outage is likelier to end soon than a long one."""
         if self.ondemand_only:
             return False
-        back = self._spot_is_back(self.review_pause_s())
+        back = spot_is_back(self.snapshot, self.prices, self.review_pause_s())
         later_usd = back * self._spot_usd(rest) + (1.0 - back) * self._ondemand_usd(rest, later_t)
         return later_usd <= self._ondemand_usd(rest, self.t) * (1.0 + 1e-9)
-
-    def _spot_is_back(self, within_s: float) -> float:
-        """The chance that some refused spot offer has capacity again, by the law of absences where one is learned."""
-        keys = [offer.key for offer in self.snapshot.offers if offer.market == SPOT]
-        known = [rates for key in keys if (rates := self.prices.rates[key]).away_s is not None]
-        if not known:
-            return -math.expm1(-within_s / (USUAL_SPOT_OUTAGE_S + self._spot_outage_s()))
-        return 1.0 - math.prod(1.0 - rates.back_within(within_s) for rates in known)
-
-    def _spot_outage_s(self) -> float:
-        """Seconds since a spot machine last started, or since the job began."""
-        seen = [self.snapshot.markets.get(o.key) for o in self.snapshot.offers if o.market == SPOT]
-        started = [market.started_t for market in seen if market is not None and market.started_t is not None]
-        return max(0.0, self.t - max(started, default=self.snapshot.begun_t))
 
     def _spot_usd(self, rest: Sequence[Item]) -> float:
         """Dollars for these tasks on the cheapest spot machines, with a margin."""
         spot = [offer for offer in self.snapshot.offers if offer.market == SPOT]
-        core_usd = min(o.price_usd / o.cycle_s / o.cores / self.prices.speed(o) for o in spot)
+        core_usd = min(o.compared_usd / o.cycle_s / o.cores / self.prices.speed(o) for o in spot)
         seconds = math.fsum(item.count * item.task.runtime_s * item.task.cores for item in rest)
         return SPOT_COST_MARGIN * core_usd * seconds
 
@@ -313,17 +271,6 @@ class PlanningPass:
         if self.ondemand_only:
             return [choice for choice in choices if choice.bin.offer.market == ONDEMAND]
         return choices
-
-    def _take_over(self, hibernated: HibernatedMachine) -> None:
-        """Move tasks of a hibernated machine to time that is paid for anyway."""
-        for item in longest_first(hibernated.items):
-            for bin in self.bins:
-                left = [1]
-                if fill(bin, [item], left, self.by_t):
-                    bin.placed[-1] = replace(bin.placed[-1], item=len(self.items))
-                    self.items.append(item)
-                    hibernated.items = [other for other in hibernated.items if other is not item]
-                    break
 
     def _share_queue(self, left: list[int]) -> None:
         """If the cores of machines begin all tasks that are left in time, place each where it begins soonest.
@@ -359,12 +306,16 @@ class PlanningPass:
         }
 
     def _place_soonest(self, bins: Sequence[Bin], left: list[int]) -> None:
+        soonest = [(min(bin.free_t), bin.name, number) for number, bin in enumerate(bins)]
+        heapify(soonest)
         for place, item in enumerate(self.items):
             for _ in range(left[place]):
-                bin = min(bins, key=lambda bin: (min(bin.free_t), bin.name))
-                core = bin.free_t.index(min(bin.free_t))
-                start_t, bin.free_t[core] = bin.free_t[core], bin.free_t[core] + item.task.seconds_on(bin.offer)
+                start_t, name, number = soonest[0]
+                bin = bins[number]
+                core = bin.free_t.index(start_t)
+                bin.free_t[core] = start_t + item.task.seconds_on(bin.offer)
                 bin.placed.append(Placed(place, 1, start_t, bin.free_t[core]))
+                heapreplace(soonest, (min(bin.free_t), name, number))
             left[place] = 0
         for bin in bins:
             bin.keep_t = self._kept(bin, bin.keep_t)
@@ -383,6 +334,7 @@ class PlanningPass:
     def _buy(self, left: list[int]) -> None:
         """Buy leases for the tasks that are left, the cheapest per task first."""
         useless: set[tuple[str, str, float]] = set()
+        self._alike_bins, self._item_seconds = Alike(self.bins), {}
         while any(left):
             count = sum(left)
             choices = self.wanted(self._choices(left, useless))
@@ -391,16 +343,26 @@ class PlanningPass:
             best = self.best(choices)
             self._note_other(best, choices, count)
             before = self._there(best.bin)
-            placed = fill(best.bin, self.items, left, self.by_t)
+            seconds = self._seconds_on(best.bin.offer)
+            placed = fill(best.bin, self.items, left, self.by_t, seconds)
             if not placed:
                 useless.add((best.bin.name, best.bin.offer.key, best.bin.keep_t))
                 continue
             self._take(best)
             # In a large bag buy several at once: the next best choices would be the same.
             for more in self._alike(best.bin, before, count // (8 * placed)):
-                fill(more, self.items, left, self.by_t)
+                fill(more, self.items, left, self.by_t, seconds)
                 self._take(replace(best, bin=more))
+            if before is not None and self.snapshot.groups:
+                self._renew_others(best, choices, left)
             self._share_queue(left)
+
+    def _renew_others(self, best: Choice, choices: Sequence[Choice], left: list[int]) -> None:
+        """Renew other machines of a very large bag that cost hardly more: one a round would take too many rounds."""
+        most_usd = best.per_task_usd * (1.0 + RENEWED_TOGETHER_PREMIUM)
+        for choice in [c for c in choices if c is not best and not c.bin.is_new and c.per_task_usd <= most_usd]:
+            if any(left) and fill(choice.bin, self.items, left, self.by_t, self._seconds_on(choice.bin.offer)):
+                self._take(choice)
 
     def _note_other(self, best: Choice, choices: Sequence[Choice], count: int) -> None:
         """Note the best choice of the other market as the rejected alternative."""
@@ -416,10 +378,24 @@ class PlanningPass:
         # An interruption that is not billed costs only time: no need to start early.
         is_free = cheapest.bin.offer.when_taken == "terminate" and cheapest.bin.offer.free_if_taken
         if cheapest.bin.offer.market == ONDEMAND or is_free:
-            return cheapest
+            return self._spread_over_offers(cheapest, choices)
         most_usd = cheapest.per_task_usd * (1.0 + EARLY_SPOT_PREMIUM)
         near = [c for c in choices if c.per_task_usd <= most_usd and c.bin.offer.market == SPOT]
-        return min(near, key=lambda c: (min(c.bin.free_t), c.per_task_usd, c.bin.offer.key, c.bin.keep_t))
+        earliest = min(near, key=lambda c: (min(c.bin.free_t), c.per_task_usd, c.bin.offer.key, c.bin.keep_t))
+        return self._spread_over_offers(earliest, near)
+
+    def _spread_over_offers(self, chosen: Choice, choices: Sequence[Choice]) -> Choice:
+        """The chosen machine, or one of another spot offer that starts as soon and shares less of the others' fate."""
+        if not self.risk_weight or not chosen.bin.is_new or chosen.bin.offer.market != SPOT:
+            return chosen
+        begin_t, cores = min(chosen.bin.free_t) + self.margin_s, max(1, self.spot_cores.total())
+        alike = [c for c in choices if c.bin.is_new and c.bin.offer.market == SPOT and min(c.bin.free_t) <= begin_t]
+
+        def price_usd(choice: Choice) -> float:
+            share = self.prices.exposure(choice.bin.offer, self.spot_cores) / cores
+            return choice.per_task_usd * (1.0 + SPREAD_PREMIUM * share)
+
+        return min(alike, key=lambda c: (round(price_usd(c), 9), c is not chosen, c.bin.offer.key, c.bin.keep_t))
 
     def _there(self, bin: Bin) -> Bin | None:
         """The machine in this pass that this lease would extend; None for a new machine."""
@@ -430,10 +406,9 @@ class PlanningPass:
         """Up to `most` more of the same: new machines if this one is new, else longer leases of equivalent ones."""
         if before is None:
             for _ in range(min(most, self.left.of(bin.offer))):
-                yield fresh(f"new-{len(self.bins)}", bin.offer, self.t, bin.keep_t - self.t)
+                yield fresh(f"new-{len(self.bins)}", bin.offer, self.t, bin.keep_t - self.t, bin.stretch)
             return
-        same, keep_t = _equivalence_key(before), before.keep_t
-        for other in [o for o in self.bins if most and o.keep_t == keep_t and _equivalence_key(o) == same][:most]:
+        for other in [self.bins[place] for place in self._alike_bins.of(before)[:most]]:
             yield replace(other, keep_t=bin.keep_t, free_t=list(other.free_t), placed=list(other.placed))
 
     def _take(self, choice: Choice) -> None:
@@ -442,28 +417,34 @@ class PlanningPass:
         if place is None:
             self._add(choice.bin)
         else:
+            self._alike_bins.change(self.bins[place], choice.bin, place)
             self.bins[place] = choice.bin
 
     def _add(self, bin: Bin) -> None:
+        self._alike_bins.add(bin, len(self.bins))
         self.places[bin.name] = len(self.bins)
         self.bins.append(bin)
+        self.spot_cores[bin.offer.key] += bin.offer.cores * (bin.offer.market == SPOT)
         self.left.take(bin.offer)
 
-    def _open(self, bin: Bin) -> None:
+    def open(self, bin: Bin) -> None:
         """Add a machine that is rented whether or not tasks fill it, and its first cycle's price."""
         self._add(bin)
-        self.bought_usd += bin.offer.price_usd
+        self.bought_usd += bin.offer.price_usd + bin.offer.start_usd
 
     def _choices(self, left: Sequence[int], useless: set[tuple[str, str, float]]) -> list[Choice]:
         """A longer lease of each machine, and `LEASE_LENGTHS_TRIED` leases of a new machine of each offer."""
-        waiting = [item for item, count in zip(self.items, left, strict=True) if count > 0]
+        waiting = [place for place, count in enumerate(left) if count > 0]
+        spans: dict[tuple[str, str], tuple[float, float]] = {}
         found: dict[tuple[object, ...], tuple[Bin, float]] = {}
-        for bin in self.bins:
-            # Equivalent machines are priced once.
-            if not bin.keep_t < self.by_t or (alike := _equivalence_key(bin)) in found:
+        # Equivalent machines are priced once.
+        for alike, place in self._alike_bins.firsts():
+            bin = self.bins[place]
+            if not bin.keep_t < self.by_t:
                 continue
-            shortest_s = min(item.task.seconds_on(bin.offer) for item in waiting)
-            step_s = self._step_s(bin.offer)
+            if alike[0] not in spans:
+                spans[alike[0]] = self._span_s(bin.offer, waiting)
+            shortest_s, step_s = spans[alike[0]][0], self._step_s(bin.offer)
             keep_t = bin.keep_t + step_s * math.ceil(max(1.0, (alike[2] + shortest_s - bin.keep_t) / step_s))
             if (bin.name, bin.offer.key, keep_t) not in useless:
                 longer = replace(bin, keep_t=keep_t, free_t=list(bin.free_t), placed=list(bin.placed))
@@ -473,46 +454,64 @@ class PlanningPass:
             if self.left.of(offer) <= 0:
                 continue
             step_s = self._step_s(offer)
-            longest_s = offer.lag_s + max(item.task.seconds_on(offer) for item in waiting)
+            longest_s = offer.lag_s + self._span_s(offer, waiting)[1]
             for steps in range(math.ceil(longest_s / step_s), math.ceil(longest_s / step_s) + LEASE_LENGTHS_TRIED):
                 if (name, offer.key, self.t + steps * step_s) not in useless:
-                    new = fresh(name, offer, self.t, steps * step_s)
+                    new = fresh(name, offer, self.t, steps * step_s, self.stretch(offer))
                     found[market_key(offer), steps] = (new, self._expected_usd(offer, steps * step_s))
                 if self.t + steps * step_s >= self.by_t:
                     break
-        count = sum(left)
-        mean_s = self.seconds
+        count, mean_s = sum(left), self.seconds
         if self.price_by_rest:
             mean_s = math.fsum(i.task.runtime_s * n for i, n in zip(self.items, left, strict=True)) / count
         scored = [self._scored(bin, price, count, mean_s) for bin, price in found.values()]
         return [choice for choice in scored if choice is not None]
 
+    def _seconds_on(self, offer: Offer) -> list[float]:
+        """Seconds of each item on a machine of this offer."""
+        key = market_key(offer)
+        if key not in self._item_seconds:
+            self._item_seconds[key] = [item.task.seconds_on(offer) for item in self.items]
+        return self._item_seconds[key]
+
+    def _span_s(self, offer: Offer, places: Sequence[int]) -> tuple[float, float]:
+        seconds = self._seconds_on(offer)
+        found = [seconds[place] for place in places]
+        return min(found), max(found)
+
     def _expected_usd(self, offer: Offer, keep_s: float) -> float:
         """Expected dollars for a lease, which ends early if the machine is interrupted."""
-        price = lease_usd(offer, keep_s)
+        price = cycles_usd(offer, keep_s)
         cycles = np.array([max(1.0, price / offer.price_usd)])
-        return float(self.prices.paid_cycles(offer, cycles)[0]) * offer.price_usd
+        return float(self.prices.paid_cycles(offer, cycles)[0]) * offer.price_usd + offer.start_usd
 
     def _renewal_usd(self, bin: Bin, keep_t: float) -> float:
         """Expected dollars for more cycles of a machine that may be interrupted before they begin."""
-        offer = bin.offer
-        price = lease_usd(offer, keep_t - bin.keep_t + offer.lag_s * (not offer.bills_boot))
-        cycles = (bin.keep_t - self.t) / offer.cycle_s + np.array([0.0, price / offer.price_usd])
-        before, after = self.prices.paid_cycles(offer, cycles)
-        return float(after - before) * offer.price_usd
+        offer, key = bin.offer, (market_key(bin.offer), bin.keep_t, keep_t)
+        if key not in self._renewals:
+            price = cycles_usd(offer, keep_t - bin.keep_t + offer.lag_s * (not offer.bills_boot))
+            cycles = (bin.keep_t - self.t) / offer.cycle_s + np.array([0.0, price / offer.price_usd])
+            before, after = self.prices.paid_cycles(offer, cycles)
+            self._renewals[key] = float(after - before) * offer.price_usd
+        return self._renewals[key]
 
     def _step_s(self, offer: Offer) -> float:
         """Seconds bought at once: whole billing cycles, at least a twelfth of the time that a lease can be of use.
 
         That is until the deadline, or until one such machine alone has done everything.
         """
-        alone_s = offer.lag_s + self.work_s / (offer.cores * self.prices.speed(offer))
-        return offer.cycle_s * max(1, math.ceil(min(self.by_t - self.t, alone_s) / 12.0 / offer.cycle_s))
+        key = market_key(offer)
+        if key not in self._steps_s:
+            alone_s = offer.lag_s + self.work_s / (offer.cores * self.prices.speed(offer))
+            cycles = max(1, math.ceil(min(self.by_t - self.t, alone_s) / 12.0 / offer.cycle_s))
+            self._steps_s[key] = offer.cycle_s * cycles
+        return self._steps_s[key]
 
     def _scored(self, bin: Bin, price: float, count: int, mean_s: float) -> Choice | None:
         """The choice with its price per task of mean length, interruptions included; None if no task fits."""
         seconds = mean_s / self.prices.speed(bin.offer)
-        until_t = min(bin.keep_t, self.by_t - (self.prices.rescue_s if bin.offer.market == SPOT else 0.0))
+        safe_t = self.by_t - (self.prices.rescue_s if bin.offer.market == SPOT else 0.0)
+        until_t = min(bin.keep_t, self.t + (safe_t - self.t) / bin.stretch)
         rows = [(until_t - free_t) / seconds for free_t in bin.free_t]
         tasks = sum(CORE_FILL_RATIO * row if row > 1.0 else 1.0 for row in rows if row >= 1.0) / self.mean_cores
         if tasks <= 0.0:
@@ -530,7 +529,7 @@ class PlanningPass:
     def _risk(self, bin: Bin, end_t: float) -> float:
         """Expected dollars that interruptions cost a task which ends there at `end_t`."""
         cells = max(1, round((end_t - self.t) / self.prices.cell_s))
-        return float(self.prices.losses(bin.offer, self.t, cells)[-1])
+        return self.prices.loss_usd(bin.offer, cells)
 
     def _loss_usd(self, bin: Bin) -> float:
         """Expected dollars that interruptions cost the tasks placed on this machine."""
@@ -557,29 +556,7 @@ class PlanningPass:
                 bin = fresh(f"new-{len(self.bins)}", offer, self.t, math.inf)
                 if not fill(bin, self.items, left, self.by_t):
                     break
-                self._open(bin)
-
-    def _place_late(self, left: list[int]) -> None:
-        """Place what cannot be in time where it ends soonest: late is better than never."""
-        for place, item in enumerate(self.items):
-            while left[place] > 0:
-                bins = [bin for bin in self.bins if width(item.task, bin.offer) <= bin.offer.cores]
-                new = [
-                    fresh(f"new-{len(self.bins)}", offer, self.t, math.inf)
-                    for offer in ondemand_offers(self.snapshot) or self.snapshot.offers
-                    if self.left.of(offer) > 0 and width(item.task, offer) <= offer.cores
-                ]
-                if not bins and not new:
-                    break
-                best = min([*bins, *new], key=lambda bin: min(bin.free_t) + item.task.seconds_on(bin.offer))
-                single = [min(left[place], 1 if item.ids else max(1, left[place] // 8))]
-                wanted = single[0]
-                fill(replace(best, keep_t=math.inf, offer=replace(best.offer, market=ONDEMAND)), [item], single)
-                best.placed[-1] = replace(best.placed[-1], item=place)
-                self.late += wanted - single[0]
-                left[place] -= wanted - single[0]
-                if best.is_new and best not in self.bins:
-                    self._open(best)
+                self.open(bin)
 
     def shortfall(self) -> tuple[int, int]:
         """The number of tasks that fit on no machine, and of tasks that will be late."""
@@ -587,8 +564,9 @@ class PlanningPass:
 
     def cost_usd(self) -> float:
         """Expected dollars from now on: leases bought, interruptions, hibernated and postponed tasks."""
-        hibernated_usd = float(self.prices.hibernated_usd[0]) * sum(
-            len(hibernated.items) for hibernated in self.left_hibernated
+        hibernated_usd = math.fsum(
+            float(self.prices.hibernated_by_cell(hibernated.machine.offer)[0]) * len(hibernated.items)
+            for hibernated in self.left_hibernated
         )
         lost = sum(self._lost(bin, entry) for bin in self.bins if bin.offer.market == SPOT for entry in bin.placed)
         losses_usd = sum(self._loss_usd(bin) for bin in self.bins) * self.prices.small_rescue_factor(lost)

@@ -8,18 +8,19 @@ be interrupted, after which the task waits again, later; and, for a task on a hi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from windfall.planning.bags.packing import lease_usd
+from windfall.planning.bags.sleepers import Sleepers
 from windfall.planning.checkpoints import best_interval_s, save_s, share_left
 from windfall.planning.contract import ONDEMAND, SPOT, Market, Snapshot
 from windfall.planning.offers import Offer
+from windfall.planning.spot.live import NEXT_HOUR_S, Learner, at_ages, observed_markets
 from windfall.planning.spot.live import USUAL_INTERRUPTIONS_PER_H as USUAL_INTERRUPTIONS_PER_H
 from windfall.planning.spot.live import USUAL_RESUMES_PER_H as USUAL_RESUMES_PER_H
-from windfall.planning.spot.live import Learner, observed_markets
 
 Array = NDArray[np.float64]
 
@@ -38,8 +39,8 @@ LATE_PENALTY_FACTOR = 20.0
 
 
 class Prices:
-    """Expected dollars per task by time cell: `waiting_usd` for one that does not run, `hibernated_usd` for one on a
-    hibernated machine, `ondemand_usd` for one that goes to on-demand.
+    """Expected dollars per task by time cell: `waiting_usd` for one that does not run, `hibernated_usd` (by key of the
+    offer) for one on a hibernated machine, `ondemand_usd` for one that goes to on-demand.
 
     `seconds` is the mean run time at speed 1, `mean_cores` the mean number of cores that a task occupies.
     """
@@ -68,12 +69,27 @@ class Prices:
         markets = {offer.key: markets.get(offer.key, Market()) for offer in snapshot.offers if offer.market == SPOT}
         learner = Learner(markets, snapshot.t - snapshot.begun_t, snapshot.t)
         self.rates = {offer.key: learner.rates(offer) for offer in snapshot.offers if offer.market == SPOT}
+        self._all_spot = spot = [offer for offer in snapshot.offers if offer.market == SPOT]
+        self._fates = {(offer.key, other.key): learner.shared_fate(offer, other) for offer in spot for other in spot}
+        self.all_gone = {offer.key: self._all_gone(offer, snapshot) for offer in spot}
         self.spot = self._worthwhile([o for o in snapshot.offers if o.market == SPOT], snapshot)
         self.ondemand = [offer for offer in snapshot.offers if offer.market == ONDEMAND]
         self.rescue_s = min((o.lag_s + self.seconds / self.speed(o) for o in self.ondemand), default=0.0)
         self.share_left = {offer.key: self._share_left(offer, snapshot) for offer in self.spot}
         self._survival = {offer.key: self._survives(offer) for offer in snapshot.offers if offer.market == SPOT}
         self._solve()
+        self._losses: dict[str, Array] = {}
+        self._after_loss = {o.key: self._loss_by_cell(o) for o in snapshot.offers if o.market == SPOT}
+
+    def _all_gone(self, offer: Offer, snapshot: Snapshot) -> float:
+        """The chance that no spot can be had when a machine of this offer is interrupted: all offers have gone."""
+        keys = {other.key for other in snapshot.offers if other.market == SPOT}
+        return math.prod(self._fates[offer.key, key] for key in sorted(keys))
+
+    def exposure(self, offer: Offer, cores: Mapping[str, int]) -> float:
+        """The expected number of spot cores, of these by key of their offer, that are lost with one of this offer."""
+        lost = math.fsum(count * self._fates.get((offer.key, key), 0.0) for key, count in cores.items())
+        return round(lost, 6)
 
     def _share_left(self, offer: Offer, snapshot: Snapshot) -> float:
         """The share of an interrupted task that has to run again: all of it, unless every task checkpoints."""
@@ -89,18 +105,39 @@ class Prices:
         late = LATE_PENALTY_FACTOR * max(
             (lease_usd(o, o.lag_s + self.seconds) for o in self.ondemand or self.spot), default=1.0
         )
-        self.waiting_usd, self.hibernated_usd = np.full(cells + 1, late), np.full(cells + 1, late)
+        self.waiting_usd = np.full(cells + 1, late)
         self.ondemand_usd = np.full(cells + 1, late)
         for offer in self.ondemand:
             self.ondemand_usd[:cells] = np.minimum(self.ondemand_usd[:cells], self._ondemand_by_cell(offer))
+        self.away_usd = np.full(cells + 1, late)
         courses = [(offer, self._course(offer)) for offer in self.spot]
-        resumes = max((self.rates[offer.key].resumes_per_s for offer in self.spot), default=0.0)
-        stays = math.exp(-resumes * self.cell_s)
+        returns, sleepers = self._returns(), self._sleepers(cells, late)
+        self.hibernated_usd = sleepers.by_offer
         for cell in range(cells - 1, -1, -1):
             risky = [self._risky(offer, cell, *course) for offer, course in courses]
             # To wait costs nothing but time: a young spell of capacity is riskier than it will be later.
             self.waiting_usd[cell] = min(self.ondemand_usd[cell], self.waiting_usd[cell + 1], *risky)
-            self.hibernated_usd[cell] = min(self.waiting_usd[cell], stays * self.hibernated_usd[cell + 1])
+            later_usd = (1.0 - returns) * self.away_usd[cell + 1] + returns * self.waiting_usd[cell + 1]
+            self.away_usd[cell] = min(self.ondemand_usd[cell], later_usd)
+            sleepers.step(cell, float(self.waiting_usd[cell]))
+
+    def _sleepers(self, cells: int, late_usd: float) -> Sleepers:
+        offers = [offer for offer in self._all_spot if offer.when_taken != "terminate"]
+        run_s = {offer.key: self.seconds / self.speed(offer) for offer in offers}
+        return Sleepers(offers, self.rates, run_s, self.cell_s, cells, late_usd)
+
+    def _returns(self) -> float:
+        """The chance that some spot offer whose capacity has gone is back after one cell of time."""
+        per_s = [float(at_ages(rates.returns_by_age, NEXT_HOUR_S).mean()) for rates in self.rates.values()]
+        return -math.expm1(-max(per_s, default=0.0) * self.cell_s)
+
+    def _loss_by_cell(self, offer: Offer) -> Array:
+        """By cell: dollars for a task that loses its machine then. If all spot goes together, none replaces it."""
+        if offer.when_taken != "terminate":
+            return self.hibernated_usd[offer.key]
+        gone = self.all_gone[offer.key]
+        result: Array = gone * self.away_usd + (1.0 - gone) * self.waiting_usd
+        return result
 
     def _most(self, offer: Offer, at_t: float) -> int:
         """How many steps of `_rows` fit on a core of a machine requested at `at_t`; on spot, with time for a rescue."""
@@ -114,18 +151,18 @@ class Prices:
         Thirds count because tasks differ in length: a short one fits at the end of a long row. Later cycles are only
         paid if the machine is not interrupted before.
         """
-        cycles, per_cycle_usd = self._cycles(offer, most, count)
-        result: Array = self.paid_cycles(offer, cycles, cell) * per_cycle_usd
+        cycles, machines = self._cycles(offer, most, count)
+        result: Array = (self.paid_cycles(offer, cycles, cell) * offer.price_usd + offer.start_usd) * machines
         return result
 
     def _cycles(self, offer: Offer, most: int, count: float | None = None) -> tuple[Array, Array]:
-        """Billing cycles of such leases, and dollars per task for one cycle of all machines."""
+        """Billing cycles of such leases, and machines per task."""
         rows = self._rows(most)
         held_s = rows * (self.seconds / self.speed(offer)) + (offer.lag_s if offer.bills_boot else 0.0)
         cycles = np.maximum(1.0, np.ceil(np.maximum(held_s, offer.minimum_s) / offer.cycle_s - 1e-9))
         count = count or self.count
         machines = np.ceil(count / (rows * max(1.0, offer.cores / self.mean_cores)) - 1e-9)
-        return cycles, offer.price_usd * machines / count
+        return cycles, machines / count
 
     def _rows(self, most: int) -> Array:
         """The first `most` lengths of a row: 1, 2, 3, 3 1/3, ..."""
@@ -142,8 +179,9 @@ class Prices:
             return cycles
         survival = self._survival[offer.key]
         ends = np.minimum(cell + cycles * (offer.cycle_s / self.cell_s), len(survival) - 1.0)
-        rates = (math.log(survival[cell]) - np.interp(ends, np.arange(len(survival)), np.log(survival))) / cycles
-        rates = np.maximum(rates, 1e-9)
+        lost = math.log(survival[cell]) - np.interp(ends, np.arange(len(survival)), np.log(survival))
+        rates = lost / np.maximum(cycles, 1e-12)
+        rates = np.maximum(rates * self.given_up_share(offer), 1e-9)
         if offer.when_taken == "terminate" and offer.free_if_taken:
             ended: Array = np.expm1(-rates * cycles) / -np.expm1(rates)
             return ended
@@ -172,24 +210,29 @@ class Prices:
         result: Array = best[np.maximum(most, 0.0).astype(int)]
         return result
 
-    def _risky(self, offer: Offer, cell: int, cycles: Array, per_cycle_usd: Array, ends: NDArray[np.int64]) -> float:
+    def _risky(self, offer: Offer, cell: int, cycles: Array, machines: Array, ends: NDArray[np.int64]) -> float:
         """Expected dollars per task on a machine requested in this cell, with the later cost of interrupted tasks."""
         most = self._most(offer, self.t + cell * self.cell_s)
         if not most:
             return math.inf
-        after = self.hibernated_usd if offer.when_taken != "terminate" else self.waiting_usd
-        later = after[cell + 1 : cell + 1 + ends[most - 1]] * self.share_left[offer.key]
+        gone, span = self.all_gone[offer.key], slice(cell + 1, cell + 1 + ends[most - 1])
+        if offer.when_taken != "terminate":
+            after = self.hibernated_usd[offer.key][span]
+        else:
+            after = gone * self.away_usd[span] + (1.0 - gone) * self.waiting_usd[span]
+        later = after * self.share_left[offer.key]
         alive = self._survival[offer.key][cell : cell + len(later) + 1]
         losses = np.concatenate([ZERO, ((alive[:-1] - alive[1:]) / alive[0] * later).cumsum()])
         mean_loss = losses[np.minimum(ends[:most], len(later))].cumsum() / np.arange(1.0, most + 1.0)
-        leases = self.paid_cycles(offer, cycles[:most], cell) * per_cycle_usd[:most]
+        paid_usd = self.paid_cycles(offer, cycles[:most], cell) * offer.price_usd + offer.start_usd
+        leases = paid_usd * machines[:most]
         return float((leases + mean_loss).min())
 
     def _course(self, offer: Offer) -> tuple[Array, Array, NDArray[np.int64]]:
-        """What does not depend on the start: billing cycles, their price per task, cells until each task ends."""
-        cycles, per_cycle_usd = self._cycles(offer, self._most(offer, self.t))
+        """What does not depend on the start: billing cycles, machines per task, cells until each task ends."""
+        cycles, machines = self._cycles(offer, self._most(offer, self.t))
         ends = (offer.lag_s + self._rows(len(cycles)) * (self.seconds / self.speed(offer))) / self.cell_s
-        return cycles, per_cycle_usd, np.rint(ends).astype(int)
+        return cycles, machines, np.rint(ends).astype(int)
 
     def _survives(self, offer: Offer) -> Array:
         """By cell: the chance that capacity which is here now is still here, at most `MAX_HAZARD` lost in one cell."""
@@ -206,25 +249,65 @@ class Prices:
 
     def losses(self, offer: Offer, from_t: float, cells: int) -> Array:
         """By cells from `from_t` on: expected dollars that interruptions cost a task that runs until then."""
-        after = self.hibernated_usd if offer.when_taken != "terminate" else self.waiting_usd
+        after = self._after_loss[offer.key]
         first = max(0, int((from_t - self.t) / self.cell_s)) + 1
         places = np.minimum(first + np.arange(cells), len(after) - 1)
         share = self.share_left.get(offer.key, 1.0)
         result: Array = np.concatenate([ZERO, np.cumsum(self._chances(offer, cells) * after[places] * share)])
         return result
 
+    def loss_usd(self, offer: Offer, cells: int) -> float:
+        """Expected dollars that interruptions cost a task that runs for this number of cells from now on."""
+        known = self._losses.get(offer.key, ZERO)
+        if cells >= len(known):
+            known = self._losses[offer.key] = self.losses(offer, self.t, max(cells, 2 * CELLS))
+        return float(known[cells])
+
     def cell(self, t: float) -> int:
         """The cell of a moment; the first or the last one for moments outside."""
         return min(max(0, int((t - self.t) / self.cell_s)), CELLS)
 
-    def waiting_pays(self, t: float) -> bool:
-        """Whether a task on a hibernated machine is better left there at `t`."""
-        cell = self.cell(t)
-        return bool(self.hibernated_usd[cell] < self.waiting_usd[cell] - 1e-12)
+    def hibernated_by_cell(self, offer: Offer) -> Array:
+        """By cell: dollars for a task on a hibernated machine; of an offer that is gone, as on the best other one."""
+        if offer.key in self.hibernated_usd:
+            return self.hibernated_usd[offer.key]
+        best: Array = np.minimum.reduce([self.waiting_usd, *self.hibernated_usd.values()])
+        return best
 
-    def give_up_t(self) -> float:
+    def given_up_share(self, offer: Offer) -> float:
+        """The share of interruptions after which a machine is not used again: it does not resume while tasks wait.
+
+        A machine that resumes is billed for the rest of its lease; tasks wait about as long as they run.
+        """
+        if offer.when_taken == "terminate":
+            return 1.0
+        return math.exp(-self.rates[offer.key].resumes_per_s * self.seconds / self.speed(offer))
+
+    def stretch(self, offer: Offer) -> float:
+        """Seconds that pass, on average, for each second that a machine of this offer is up.
+
+        A hibernation counts with at most the run time of a task: it is not worth waiting longer than to begin again.
+        """
+        rates = self.rates.get(offer.key)
+        if rates is None or offer.when_taken == "terminate":
+            return 1.0
+        most_s = self.seconds / self.speed(offer)
+        return 1.0 + rates.interrupts_per_s * min(1.0 / max(rates.resumes_per_s, 1e-9), most_s)
+
+    def resumes_after_s(self, offer: Offer) -> float:
+        """Seconds until a hibernated machine of this offer resumes, on average; 0.0 if nothing is known of it."""
+        rates = self.rates.get(offer.key)
+        return 1.0 / max(rates.resumes_per_s, 1e-9) if rates is not None else 0.0
+
+    def waiting_pays(self, offer: Offer, t: float) -> bool:
+        """Whether a task on a hibernated machine of this offer is better left there at `t`."""
+        cell = self.cell(t)
+        return bool(self.hibernated_by_cell(offer)[cell] < self.waiting_usd[cell] - 1e-12)
+
+    def give_up_t(self, offer: Offer) -> float:
         """When waiting for a hibernated machine stops paying if nothing happens before; infinite for never."""
-        given_up = np.flatnonzero(self.hibernated_usd[: CELLS + 1] >= self.waiting_usd[: CELLS + 1] - 1e-12)
+        hibernated_usd = self.hibernated_by_cell(offer)[: CELLS + 1]
+        given_up = np.flatnonzero(hibernated_usd >= self.waiting_usd[: CELLS + 1] - 1e-12)
         later = given_up[given_up > 0]
         return self.t + float(later[0]) * self.cell_s if len(later) else math.inf
 
@@ -238,9 +321,8 @@ class Prices:
         return list(best.values())
 
     def _risky_core_usd(self, offer: Offer) -> float:
-        return (
-            offer.price_usd / offer.cores / self.speed(offer) * (1.0 + 3600.0 * self.rates[offer.key].interrupts_per_s)
-        )
+        risk = 1.0 + 3600.0 * self.rates[offer.key].interrupts_per_s
+        return offer.compared_usd / offer.cores / self.speed(offer) * risk
 
     def speed(self, offer: Offer) -> float:
         return offer.speed_for(self.task_class)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from windfall.planning.bags.packing import Item
-from windfall.planning.bags.planning_pass import Choice, HibernatedMachine, PlanningPass
+from windfall.planning.bags.packing import Choice, HibernatedMachine, Item
+from windfall.planning.bags.planning_pass import PlanningPass
 from windfall.planning.contract import ONDEMAND, SPOT
 
 

@@ -37,7 +37,8 @@ def to_plan(
     plan.spot_until_t = _spot_until_t(decided)
     _release(decided, plan, safety_net, at_risk)
     for hibernated in decided.left_hibernated:
-        limit_t = min(hibernated.limit_t, max(decided.prices.give_up_t(), snapshot.t + decided.margin_s))
+        given_up_t = decided.prices.give_up_t(hibernated.machine.offer)
+        limit_t = min(hibernated.limit_t, max(given_up_t, snapshot.t + decided.margin_s))
         plan.replan_t = min(plan.replan_t, limit_t)
         plan.because.append(
             f"{hibernated.machine.id} is hibernated with {len(hibernated.items)} tasks; "

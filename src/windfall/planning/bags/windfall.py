@@ -17,6 +17,7 @@ from windfall.planning.bags.feasibility import promised_deadline_t
 from windfall.planning.bags.packing import Item, fill, fresh, ondemand_offers
 from windfall.planning.bags.planning_pass import PlanningPass
 from windfall.planning.bags.safety_net import price_usd
+from windfall.planning.bags.serial import plan_serial
 from windfall.planning.bags.to_plan import to_plan
 from windfall.planning.contract import ONDEMAND, SPOT, Plan, Rejected, Snapshot
 from windfall.planning.offers import Offer
@@ -42,6 +43,10 @@ class Windfall:
             snapshot = replace(snapshot, offers=tuple(o for o in snapshot.offers if o.market == self.market))
         if not snapshot.unfinished:
             return Plan(stop=[machine.id for machine in snapshot.machines], because=["every task is done"])
+        if self.pass_type is PlanningPass and self.market is None:
+            serial = plan_serial(snapshot, margin_s)
+            if serial is not None:
+                return serial
         # A job that runs is planned although its deadline has become impossible: late is better than never.
         forced: list[Offer] = []
         while True:

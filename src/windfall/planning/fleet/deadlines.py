@@ -79,14 +79,14 @@ def _of_bag(
     found = {}
     for wait in tasks:
         if wait.kind not in chosen:
-            chosen[wait.kind] = _for_bag(work, wait.kind, deadline_t, allowed)
+            chosen[wait.kind] = for_bag(work, wait.kind, deadline_t, allowed)
         offer = chosen[wait.kind]
         if offer >= 0:
             found[wait.id] = Wish(offer, work.t, deadline_t, deadline_t)
     return found
 
 
-def _for_bag(work: Work, kind: int, deadline_t: float, allowed: frozenset[int] | None = None) -> int:
+def for_bag(work: Work, kind: int, deadline_t: float, allowed: frozenset[int] | None = None) -> int:
     """The cheapest offer on which the task is in time; the fastest if none is; -1 if it fits nowhere."""
     rows = [
         (offer.lag_s + run_s > deadline_t - work.t, _cost_usd(work.kinds[kind].cores, offer, run_s), run_s, place)
@@ -198,6 +198,17 @@ def _problem(
     ]
     deadline = math.floor(min(left_s, NEVER / US / 4) * US)
     return replace(base, workflow=workflow, lag=lag, duration=duration, deadline=deadline)
+
+
+def fastest_s(kinds: tuple[TaskKind, ...], edges: tuple[tuple[int, int], ...], offers: bytes) -> float:
+    """Seconds of the longest chain of tasks on the fastest types, after one boot; infinite if a task fits nowhere."""
+    try:
+        base = _alone(kinds, offers)
+    except NoOffer:
+        return math.inf
+    fastest = [min(row[task] for row in base.duration) for task in range(len(kinds))]
+    longest = max(_graph(len(kinds), edges).earliest_finish(fastest), default=0)
+    return (longest + min(base.lag)) / US
 
 
 _graph = lru_cache(maxsize=20_000)(from_edges)

@@ -14,7 +14,7 @@ from itertools import combinations
 import msgspec
 from msgspec import Struct
 
-from windfall.planning.fleet.deadlines import TaskKind, kind_of, template, without_others
+from windfall.planning.fleet.deadlines import TaskKind, fastest_s, kind_of, template, without_others
 from windfall.planning.fleet.model import Work, unlimited
 from windfall.planning.offers import Offer
 from windfall.planning.workflow.methods.assign import assign
@@ -57,13 +57,38 @@ class Mix(Struct, frozen=True):
 
 def mix_of(work: Work) -> Mix:
     """The mix for the classes of the waiting jobs."""
-    kinds = _kinds(work)
-    if not kinds or all(offer.limit == 0 for offer in work.offers):
-        return Mix(frozenset(range(len(work.offers))), *((0.0,) * len(work.offers),) * 2)
-    return _best(kinds, msgspec.msgpack.encode(unlimited(work.offers)))
+    return best_or_all(kinds_of(work), work.offers)
 
 
-def _kinds(work: Work) -> tuple[JobKind, ...]:
+def best_or_all(kinds: tuple[JobKind, ...], offers: tuple[Offer, ...]) -> Mix:
+    """The mix for streams of jobs of these kinds; all offers if there are none."""
+    if not kinds or all(offer.limit == 0 for offer in offers):
+        return Mix(frozenset(range(len(offers))), *((0.0,) * len(offers),) * 2)
+    return best_for(kinds, offers)
+
+
+def slack_s(kind: JobKind, offers: tuple[Offer, ...]) -> float:
+    """Seconds that a job of this kind can wait before machines are ordered for it; 0 if it has no time to wait."""
+    found = _seconds(kind, unlimited(offers), frozenset(range(len(offers))))
+    return 0.0 if found is None else found[1]
+
+
+def best_for(kinds: tuple[JobKind, ...], offers: tuple[Offer, ...]) -> Mix:
+    """The mix for streams of jobs of these kinds."""
+    return _best(kinds, msgspec.msgpack.encode(unlimited(offers)))
+
+
+def bill_of(kinds: tuple[JobKind, ...], offers: tuple[Offer, ...]) -> float:
+    """Dollars that these streams cost in an hour on the best mix."""
+    return _bill(kinds, unlimited(offers), best_for(kinds, offers).allowed)
+
+
+def can_be_in_time(kind: JobKind, offers: tuple[Offer, ...]) -> bool:
+    """Whether a job of this kind keeps its deadline on machines that are rented for it."""
+    return fastest_s(kind.tasks, kind.edges, msgspec.msgpack.encode(unlimited(offers))) <= kind.span_s
+
+
+def kinds_of(work: Work) -> tuple[JobKind, ...]:
     """Each class that waits, by the job of which the most is left."""
     fullest: dict[int, int] = {}
     for number, tasks in work.by_job.items():

@@ -1,6 +1,7 @@
 """The work of a fleet as its planners see it: waiting tasks by kind, machines with free cores, queues. Pure.
 
-Times are those of the snapshot. Planners of fleets rent on-demand machines only.
+Times are those of the snapshot. On-demand offers are numbered first; `spot` follows them in `every`. Only planners that
+say so rent spot machines.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from heapq import heapify, heapreplace
 from msgspec import Struct
 from msgspec.structs import replace
 
-from windfall.planning.contract import ONDEMAND, Job, Machine, Phase, Plan, Snapshot, Task
+from windfall.planning.at_once import counted
+from windfall.planning.contract import ONDEMAND, SPOT, Job, Machine, Phase, Plan, Snapshot, Task
 from windfall.planning.fleet.owners import let_in
 from windfall.planning.offers import Offer
-from windfall.planning.room import Room
+from windfall.planning.room import Room, market_key
 
 MOST_PERIOD_S, LEAST_PERIOD_S = 60.0, 0.5
 PERIODS_PER_CYCLE = 20
@@ -70,17 +72,25 @@ class Work:
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot, self.t = snapshot, snapshot.t
         self.offers = tuple(offer for offer in snapshot.offers if offer.market == ONDEMAND)
-        self.number = {offer.key: place for place, offer in enumerate(self.offers)}
+        """On demand."""
+        self.spot = tuple(offer for offer in snapshot.offers if offer.market == SPOT)
+        self.every = self.offers + self.spot
+        self.rents_spot = False
+        """Set by a planner that gives work to spot machines."""
+        self.number = {market_key(offer): place for place, offer in enumerate(self.every)}
         self.jobs = {job.number: job for job in snapshot.jobs}
         self.kinds: list[Task] = []
         """One task of each kind: tasks of one kind run equally long everywhere."""
         self.run_s: list[list[float]] = []
-        """By kind and offer; infinite where it does not fit."""
+        """By kind and on-demand offer; infinite where it does not fit."""
+        self.every_run_s: list[list[float]] = []
+        """The same with spot offers behind them."""
         self._kind: dict[tuple[object, ...], int] = {}
         self.running_until_t: dict[int, float] = {}
         self.runs_on: dict[int, str] = {}
         for machine in snapshot.machines:
-            for run in machine.running:
+            # What is hibernated may never resume: it waits, and goes on there if it does before it begins elsewhere.
+            for run in machine.running if machine.phase != Phase.HIBERNATED else ():
                 self.running_until_t[run.task] = self.t + run.left_s
                 self.runs_on[run.task] = machine.id
         self.waiting = [
@@ -88,6 +98,8 @@ class Work:
             for id_, task in snapshot.tasks.items()
             if id_ not in self.running_until_t
         ]
+        self.backlog = [(each, self._kind_of(each.task)) for each in snapshot.backlog]
+        """Work that is not shown task by task, with the kind of its tasks."""
         self.by_job: dict[int, list[Waiting]] = {}
         for wait in self.waiting:
             self.by_job.setdefault(wait.task.job, []).append(wait)
@@ -99,7 +111,9 @@ class Work:
         if found is None:
             found = self._kind[key] = len(self.kinds)
             self.kinds.append(task)
-            self.run_s.append([task.seconds_on(offer) if fits(task, offer) else math.inf for offer in self.offers])
+            row = [task.seconds_on(offer) if fits(task, offer) else math.inf for offer in self.every]
+            self.every_run_s.append(row)
+            self.run_s.append(row[: len(self.offers)])
         return found
 
     @property
@@ -110,12 +124,14 @@ class Work:
         shortest_s = min((span for span in spans if span < math.inf), default=math.inf)
         return min(MOST_PERIOD_S, max(LEAST_PERIOD_S, min(cycle_s, shortest_s) / PERIODS_PER_CYCLE))
 
-    def slots(self) -> list[Slots]:
-        """The machines that can be given work."""
+    def slots(self, market: str = ONDEMAND) -> list[Slots]:
+        """The machines of one market that can be given work."""
         found = []
         for machine in self.snapshot.machines:
-            offer = self.number.get(machine.offer.key)
+            offer = self.number.get(market_key(machine.offer))
             if offer is None or machine.phase == Phase.HIBERNATED or machine.noticed_t is not None:
+                continue
+            if machine.offer.market != market:
                 continue
             ready_t = max(self.t, machine.ready_t) if machine.phase == Phase.PENDING else self.t
             slots = Slots(machine.id, offer, machine.offer.cores, ready_t, machine)
@@ -154,6 +170,7 @@ class FleetPlanner:
         self._plan = plan
 
     def __call__(self, snapshot: Snapshot) -> Plan:
+        snapshot = counted(snapshot)
         work = Work(snapshot)
         if not work.offers:
             return Plan(because=["its pools offer no on-demand machines"], only_reserved=True)
@@ -163,11 +180,25 @@ class FleetPlanner:
         plan = self._plan(work)
         plan.only_reserved = True
         plan.because += held_back
+        plan.stop += [label for label in _useless(work, plan) if label not in plan.stop]
         if held_back:
             plan.replan_t = min(plan.replan_t, work.t + work.period_s)
         if plan.replan_t == math.inf and (work.waiting or snapshot.machines):
             plan.replan_t = work.t + work.period_s
         return plan
+
+
+def _useless(work: Work, plan: Plan) -> list[str]:
+    """Machines without work that the planner gives none: their offers are gone, or they are spot or hibernated."""
+    queued = {task for queue in plan.assign.values() for task in queue}
+    found = []
+    for machine in work.snapshot.machines:
+        is_used = market_key(machine.offer) in work.number and (machine.offer.market == ONDEMAND or work.rents_spot)
+        if is_used and machine.phase != Phase.HIBERNATED:
+            continue
+        if machine.phase != Phase.PENDING and all(task in queued for task in machine.tasks()):
+            found.append(machine.id)
+    return found
 
 
 def first_deadlines_first(
@@ -196,7 +227,7 @@ def first_deadlines_first(
         if with_ is not None and with_.offer == offer and with_.starts_t(cores, ready_t) <= ready_t:
             chosen = with_
         else:
-            found = _first_free(heaps.get(offer, []), cores, ready_t)
+            found = first_free(heaps.get(offer, []), cores, ready_t)
             if found is None:
                 continue
             chosen = found
@@ -209,7 +240,7 @@ def first_deadlines_first(
     return ends
 
 
-def _first_free(heap: list[tuple[float, float, int, Slots]], cores: int, ready_t: float) -> Slots | None:
+def first_free(heap: list[tuple[float, float, int, Slots]], cores: int, ready_t: float) -> Slots | None:
     """The machine on which this number of cores is free first. Entries of the heap may be old: free times only grow."""
     if not heap:
         return None
@@ -241,5 +272,5 @@ def unlimited(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
 
 
 __all__ = [
-    "FleetPlanner", "Slots", "Waiting", "Work", "first_deadlines_first", "fits", "queues_of", "unlimited",
+    "FleetPlanner", "Slots", "Waiting", "Work", "first_deadlines_first", "first_free", "fits", "queues_of", "unlimited",
 ]  # fmt: skip

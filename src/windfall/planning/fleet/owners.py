@@ -52,6 +52,34 @@ def let_in(snapshot: Snapshot, period_s: float) -> tuple[Snapshot, list[str]]:
     return replace(snapshot, tasks=tasks), said
 
 
+def cores_by_owner(snapshot: Snapshot) -> dict[str, int]:
+    """The cores that a promise to an owner may count on, for the owners with fewer than the fleet can have.
+
+    Those of its cap. While limits keep the fleet from running all at once, those of its share as well, among the owners
+    whose tasks wait or run; priorities change that within one owner only.
+    """
+    found = dict(snapshot.owner_caps)
+    turns = _Turns(snapshot)
+    owner_of = {number: key[0] for number, key in turns.key_of.items()}
+    owners = sorted({owner_of[task.job] for task in snapshot.tasks.values()})
+    capacity = cores_at_most(snapshot)
+    if len(owners) > 1 and turns.cores_running + turns.cores_ready > capacity:
+        weights = {owner: max(snapshot.owner_shares.get(owner, 1.0), LEAST_SHARE) for owner in owners}
+        whole = math.fsum(weights.values())
+        for owner, weight in weights.items():
+            mine = max(1, math.floor(capacity * weight / whole + 1e-9))
+            found[owner] = min(found.get(owner, mine), mine)
+    widest: dict[str, int] = {}
+    for task in snapshot.tasks.values():
+        owner = owner_of[task.job]
+        widest[owner] = max(widest.get(owner, 1), task.cores)
+    # Turns are of whole tasks: an owner gets one of any width in the end. A cap holds in any case.
+    return {
+        owner: max(cores, min(widest.get(owner, 1), snapshot.owner_caps.get(owner, widest.get(owner, 1))))
+        for owner, cores in found.items()
+    }
+
+
 class _Turns:
     """The waiting tasks in queues by owner and priority."""
 

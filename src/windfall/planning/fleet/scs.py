@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from windfall.planning.contract import Phase, Plan, Running, Start
-from windfall.planning.fleet.deadlines import Method, Wish, assigned
+from windfall.planning.fleet.deadlines import Method, Wish, assigned, for_bag
 from windfall.planning.fleet.model import (
     HORIZON_PERIODS,
     Slots,
@@ -37,7 +37,8 @@ def plan_with(work: Work, wishes: dict[int, Wish]) -> Plan:
     decision = _decide(work, tasks, wishes, slots, rules)
     offer_of = {wait.id: wishes[wait.id].offer for wait in tasks}
     for place, offer in decision.moves:
-        offer_of[tasks[place].id] = offer
+        if place < len(tasks):
+            offer_of[tasks[place].id] = offer
     found = Plan(replan_t=work.t + work.period_s if tasks or slots else math.inf)
     new = _started(work, decision, found)
     entries = [(_due_t(work, wait, wishes, offer_of), wait, offer_of[wait.id]) for wait in tasks]
@@ -68,18 +69,26 @@ def _due_t(work: Work, wait: Waiting, wishes: dict[int, Wish], offer_of: dict[in
 def _decide(work: Work, tasks: list[Waiting], wishes: dict[int, Wish], slots: list[Slots], rules: Rules) -> Decision:
     """What the control loop says of acquisition, release and moves."""
     chosen = [wishes[wait.id] for wait in tasks]
+    later = _backlog(work)
     waiting = control.Waiting(
-        kind=np.array([wait.kind for wait in tasks], dtype=np.int64),
-        offer=np.array([wish.offer for wish in chosen], dtype=np.int64),
-        begin_s=np.array([wish.begin_t for wish in chosen], dtype=np.float64),
-        due_s=np.minimum([wish.due_t for wish in chosen], work.t + 1e9),
-        latest_s=np.minimum([wish.latest_t for wish in chosen], work.t + 1e9),
-        ready=np.array([wait.ready for wait in tasks], dtype=bool),
+        kind=np.array([wait.kind for wait in tasks] + [kind for kind, _, _, _ in later], dtype=np.int64),
+        offer=np.array([wish.offer for wish in chosen] + [offer for _, offer, _, _ in later], dtype=np.int64),
+        begin_s=np.array([wish.begin_t for wish in chosen] + [work.t] * len(later), dtype=np.float64),
+        due_s=np.minimum([wish.due_t for wish in chosen] + [due_t for _, _, due_t, _ in later], work.t + 1e9),
+        latest_s=np.minimum([wish.latest_t for wish in chosen] + [due_t for _, _, due_t, _ in later], work.t + 1e9),
+        ready=np.array([wait.ready for wait in tasks] + [False] * len(later), dtype=bool),
+        count=np.array([1.0] * len(tasks) + [count for _, _, _, count in later]) if later else None,
     )
     durations = np.array(work.run_s, dtype=np.float64).reshape(len(work.kinds), len(work.offers))
     cores = np.array([offer.cores for offer in work.offers], dtype=np.float64)
     shares = np.array([task.cores for task in work.kinds], dtype=np.float64).reshape(-1, 1) / cores
     return control.control(work.t, waiting, _rented(work, slots), durations, _market(work, slots), rules, shares)
+
+
+def _backlog(work: Work) -> list[tuple[int, int, float, float]]:
+    """Kind, offer, end and count of the tasks that are not shown one by one."""
+    rows = ((each, kind, for_bag(work, kind, each.task.deadline_t)) for each, kind in work.backlog)
+    return [(kind, offer, each.task.deadline_t, each.count) for each, kind, offer in rows if offer >= 0]
 
 
 def _market(work: Work, slots: list[Slots]) -> Market:
@@ -177,7 +186,7 @@ def predict(work: Work, found: Plan, ends: dict[int, float], slots: list[Slots])
     found.predicted_finish_t = max(ends.values(), default=work.t)
     cost = work.snapshot.spent_usd
     for each in slots:
-        offer = work.offers[each.offer]
+        offer = work.every[each.offer]
         end_t = max(each.free_t) if each.queue else each.running_until_t
         paid_t = work.t if each.machine is None else each.paid_until_t
         if paid_t < math.inf and end_t > paid_t:

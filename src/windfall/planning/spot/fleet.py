@@ -15,8 +15,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from windfall.planning.spot.law import LEARNING, PRIOR, Learning, Prior, Watcher
+from windfall.planning.spot.law import LEARNING, PRIOR, Learning, Prior
 from windfall.planning.spot.market import Market, Planner, State, Terms, guarded
+from windfall.planning.spot.sight import Watcher
 
 
 class Zone(Struct, frozen=True):

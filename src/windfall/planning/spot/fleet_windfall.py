@@ -30,7 +30,7 @@ from windfall.planning.spot.fleet import (
 from windfall.planning.spot.law import LEARNING, PRIOR, Learning, Prior
 from windfall.planning.spot.market import Market, State, Terms, guarded, is_safe, rescue_ticks, slack
 from windfall.planning.spot.programme import NEVER, SPOT, costs
-from windfall.planning.spot.windfall import Plan, best, grid_of, make_plan, standing, steps_left
+from windfall.planning.spot.windfall import Plan, best, grid_of, make_plan, plan_at, standing, steps_left
 
 MAX_PLANS = 2
 """Neighbouring seats are alike enough to share a plan."""
@@ -122,9 +122,9 @@ class FleetWindfall:
     def _worth(self, place: int, seat: Seat, tick: int, steps: int) -> NDArray[np.float64]:
         """The expected cost of a seat's share to the deadline, by its slack."""
         plan, watcher = self.plans[self._group(place)], self.claims.seats[place]
-        at = standing(self.planned, self.grid, watcher, self._state(place, seat, tick), steps)
+        at = standing(self.planned, self.grid, watcher.sight(), self._state(place, seat, tick), steps)
         table = plan.tables[0][:, at.spell, at.age, plan.programme.row(at.market, at.warming)]
-        return np.asarray(watcher.belief @ table, np.float64)
+        return np.asarray(watcher.sight().belief @ table, np.float64)
 
     def _take_over(self, tick: int, seats: Sequence[Seat]) -> None:
         """A warm spot machine without work takes half of the largest share left in a seat without one."""
@@ -146,12 +146,15 @@ class FleetWindfall:
             return IDLE
         if slack(self.planned, state) < 0:
             return Pick(Market.ONDEMAND)
-        plan = self.plans[self._group(place)]
-        at = standing(self.planned, self.grid, watcher, state, steps)
+        if self.terms.seats == 1:
+            plan = plan_at(self.planned, self.grid, watcher.sight(), state, watcher.t)
+        else:
+            plan = self.plans[self._group(place)]
+        at = standing(self.planned, self.grid, watcher.sight(), state, steps)
         at = replace(
             at, slack=min(at.slack, plan.programme.high)
         )  # taking work over may leave more slack than the table holds
-        weighed = list(costs(plan.programme, plan.tables, at, watcher.belief))
+        weighed = list(costs(plan.programme, plan.tables, at, watcher.sight().belief))
         if claim is not None:
             weighed[SPOT] += claim.usd - self.planned.spot_usd
         market = guarded(self.planned, state, claim is not None, best((weighed[0], weighed[1], weighed[2])))

@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from windfall.planning.counts import AGES_H, AWAY, CLASSES, DAY_H, HERE
+from windfall.planning.counts import AGES_H, AWAY, CLASSES, DAY_H, HERE, USUAL_ENDS_PER_H
 
 Array = NDArray[np.float64]
 
@@ -59,11 +59,7 @@ class Learning(Struct, frozen=True, kw_only=True):
         return matrix
 
 
-# Fitted by `fit_prior` to 17 public series of GPU and CPU machines on two clouds, 2022 and 2023.
-PRIOR = Prior(
-    here=(1.844, 1.3562, 0.9668, 0.7113, 0.4254, 0.3009, 0.1852, 0.1502, 0.0955, 0.0868, 0.0353),
-    away=(2.3137, 1.6966, 1.1804, 0.8143, 0.5037, 0.4337, 0.248, 0.1391, 0.1189, 0.1188, 0.0459),
-)
+PRIOR = Prior(*USUAL_ENDS_PER_H)
 LEARNING = Learning(
     level_weight=10.0, age_weight=10.0, day_weight=5.0, day_spread_h=2.0, regime_factor=1.5, regime_h=48.0
 )
@@ -90,6 +86,8 @@ class AvailabilityLaw(Struct, frozen=True):
 
     by_age: Array
     by_hour: Array
+    level: Array
+    """Rates of this market over those of the prior, by kind of spell."""
 
 
 def age_class(age_ticks: int, tick_s: float) -> int:
@@ -136,7 +134,7 @@ def learn(memory: Memory, prior: Prior, learning: Learning) -> AvailabilityLaw:
     usual = prior.table() * level[:, None]
     by_age = (ends + learning.age_weight) / (hours + learning.age_weight / usual)
     expected = (memory.hours * by_age[:, :, None]).sum(axis=1)
-    return AvailabilityLaw(by_age, by_hour_of(memory.ends.sum(axis=1), expected, learning))
+    return AvailabilityLaw(by_age, by_hour_of(memory.ends.sum(axis=1), expected, learning), level)
 
 
 def by_hour_of(ends: Array, expected: Array, learning: Learning) -> Array:
@@ -153,14 +151,6 @@ def rates(law: AvailabilityLaw, learning: Learning, hours: NDArray[np.int_]) -> 
     return result
 
 
-def believe(belief: Array, now: Array, ended: bool, tick_h: float, switching: Array) -> Array:
-    """The belief in each regime after a tick in which a spell with these rates by regime ended or did not."""
-    stays = np.exp(-now * tick_h)
-    belief = belief * (1.0 - stays if ended else stays)
-    result: Array = belief / belief.sum() @ switching
-    return result
-
-
 def fit_prior(series: Iterable[tuple[float, Iterable[bool]]]) -> Prior:
     """A prior from series of (tick_s, availability); a series counts for at most 200 hours."""
     ends, hours = np.zeros((2, CLASSES)), np.zeros((2, CLASSES))
@@ -173,69 +163,3 @@ def fit_prior(series: Iterable[tuple[float, Iterable[bool]]]) -> Prior:
         hours += weight * memory.hours.sum(axis=2)
     table = (ends + 0.3) / (hours + 0.3)
     return Prior(*(tuple(round(float(rate), 4) for rate in row) for row in table))
-
-
-class Watcher:
-    """Observes one market. The law is learned again when a spell ends, and every `RELEARN_H`."""
-
-    RELEARN_H = 1.0
-
-    def __init__(self, tick_s: float, prior: Prior, learning: Learning) -> None:
-        self.tick_s, self.prior, self.learning = tick_s, prior, learning
-        self.memory = Memory()
-        self.law = learn(self.memory, prior, learning)
-        self.regimes = learning.regimes()
-        self.belief: Array = np.full(len(self.regimes), 1.0 / len(self.regimes))
-        self.switching = learning.switching(tick_s / 3600.0)
-        self.relearn_ticks = max(1, round(self.RELEARN_H * 3600.0 / tick_s))
-
-    @property
-    def available(self) -> bool:
-        return bool(self.memory.available)
-
-    @property
-    def kind(self) -> int:
-        return HERE if self.memory.available else AWAY
-
-    @property
-    def age(self) -> int:
-        return age_class(self.memory.age_ticks, self.tick_s)
-
-    @property
-    def hour(self) -> float:
-        """Hours since the first tick."""
-        return self.memory.ticks * self.tick_s / 3600.0
-
-    def observe(self, available: bool, *, replaced: bool = False, age_ticks: int | None = None) -> None:
-        """Add one tick. `age_ticks`: the age of the spell, where the observed unit of spot may have changed."""
-        self._observe(available, replaced)
-        if age_ticks is not None:
-            self.memory.age_ticks = age_ticks
-
-    def _observe(self, available: bool, replaced: bool) -> None:
-        if self.memory.available is None:
-            remember(self.memory, available, self.tick_s)
-            return
-        kind, usual = self.kind, self.law.by_age[self.kind, self.age]
-        usual = usual * self.law.by_hour[kind, hour_of_day(self.memory.ticks, self.tick_s)]
-        ended = remember(self.memory, available, self.tick_s, replaced=replaced)
-        self.belief = believe(
-            self.belief, usual * self.regimes[:, kind], ended, self.tick_s / 3600.0, self.switching
-        )  # fmt: skip
-        if ended or self.memory.ticks % self.relearn_ticks == 0:
-            self.law = learn(self.memory, self.prior, self.learning)
-
-    def replacement(self) -> float:
-        """The chance that ended spot is replaced at once; the prior is two ends without a replacement."""
-        ends = self.memory.ends[HERE].sum()
-        return float(self.memory.replaced / (ends + 2.0))
-
-    def ends_per_h(self, age_ticks: int) -> float:
-        """Hazard rate per hour of spot of this age at this hour, averaged over the regimes."""
-        hour = hour_of_day(self.memory.ticks, self.tick_s)
-        usual = self.law.by_age[HERE, age_class(age_ticks, self.tick_s)] * self.law.by_hour[HERE, hour]
-        return float(usual * (self.belief @ self.regimes[:, HERE]))
-
-    def rates(self, ahead_h: Array) -> Array:
-        """Ends per hour by (hours ahead, regime, kind of spell, age class)."""
-        return rates(self.law, self.learning, (self.hour + ahead_h).astype(int) % DAY_H)

@@ -10,6 +10,7 @@ independent ones.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -32,6 +33,10 @@ POOL_WEIGHT = 4.0
 """Weight, in events, of the rate of the pool in that of one offer."""
 SHARED_FATE = 0.5
 """Share of the machines of one offer that are assumed to be interrupted together, before any has been."""
+SHARED_FATE_OF_OFFERS = 0.25
+"""The chance that another offer of a pool is interrupted together with an offer, before any pair has been seen."""
+FATE_WEIGHT = 2.0
+"""Weight, in interruptions, of what is assumed of a shared fate, and of its relatives' in that of one pair."""
 MAX_MACHINES_AT_ONCE = 50.0
 """Above this, more machines at once do not lower the weight of an interruption further."""
 REGIME_WEIGHT = 2.0
@@ -61,17 +66,17 @@ class HazardRates(Struct, frozen=True):
         """Interruptions per second of a machine that is up now, this number of seconds ahead."""
         if not self.by_age:
             return np.full(len(ahead_s), self.interrupts_per_s)
-        return _at_ages(self.by_age, self.age_s + ahead_s)
+        return at_ages(self.by_age, self.age_s + ahead_s)
 
     def back_within(self, seconds: float) -> float:
         """The chance that absent capacity is back after this number of seconds; 1.0 where it is not absent."""
         if self.away_s is None or not self.returns_by_age:
             return 1.0
         steps = self.away_s + (np.arange(64, dtype=np.float64) + 0.5) * (seconds / 64)
-        return -math.expm1(-float(_at_ages(self.returns_by_age, steps).sum()) * seconds / 64)
+        return -math.expm1(-float(at_ages(self.returns_by_age, steps).sum()) * seconds / 64)
 
 
-def _at_ages(by_age: Sequence[float], ages_s: Array) -> Array:
+def at_ages(by_age: Sequence[float], ages_s: Array) -> Array:
     places = np.searchsorted(AGES_S, ages_s, side="right") - 1
     found: Array = np.asarray(by_age)[np.maximum(places, 0)]
     return found
@@ -133,6 +138,7 @@ class Learner:
         self._seen: dict[tuple[str, bool], _Seen] = {}
         self._pools: dict[tuple[str, bool], _Seen] = {}
         self._returns: dict[str, tuple[float, ...]] = {}
+        self._fates: dict[str, dict[int, tuple[int, int]]] = {}
 
     def rates(self, offer: Offer) -> HazardRates:
         """Rates of an offer: its stated rate or the usual one, updated by its pool's events and then its own."""
@@ -152,6 +158,36 @@ class Learner:
         rates = replace(rates, interrupts_per_s=float(rates.ahead(NEXT_HOUR_S).mean()))
         return rates if offer.when_taken == "terminate" else replace(rates, resumes_per_s=self._resumes(offer, own))
 
+    def shared_fate(self, offer: Offer, other: Offer) -> float:
+        """The chance that a machine of another offer, or another one of the same, is interrupted with one of `offer`.
+
+        Pairs of offers whose names share as many words (a zone, a type, a family) are the prior of each pair.
+        """
+        if offer.pool != other.pool:
+            return 0.0
+        seen = self.markets.get(offer.key)
+        if offer.key == other.key:
+            counts = SpellCounts() if seen is None or seen.counts is None else seen.counts
+            peers = max(counts.peers, counts.peers_lost)
+            return (counts.peers_lost + FATE_WEIGHT * SHARED_FATE) / (peers + FATE_WEIGHT)
+        kin_went, kin_beside = self._kin(offer.pool).get(_words_shared(offer.key, other.key), (0, 0))
+        usual = (kin_went + FATE_WEIGHT * SHARED_FATE_OF_OFFERS) / (kin_beside + FATE_WEIGHT)
+        went, beside = _pair(seen, other.key)
+        return (went + FATE_WEIGHT * usual) / (beside + FATE_WEIGHT)
+
+    def _kin(self, pool: str) -> dict[int, tuple[int, int]]:
+        """By number of words that two names share: interruptions of both together, and of one beside the other."""
+        if pool not in self._fates:
+            found: dict[int, tuple[int, int]] = {}
+            for key, market in self._members(pool):
+                counts = market.counts or SpellCounts()
+                for other in sorted({*counts.beside, *counts.together}):
+                    words, pair = _words_shared(key, other), _pair(market, other)
+                    before = found.get(words, (0, 0))
+                    found[words] = before[0] + pair[0], before[1] + pair[1]
+            self._fates[pool] = found
+        return self._fates[pool]
+
     def _resumes(self, offer: Offer, own: Market) -> float:
         known = offer.resumes_per_h is not None
         guess = max(offer.resumes_per_h or 0.0, 1e-3) if known else USUAL_RESUMES_PER_H
@@ -170,7 +206,7 @@ class Learner:
 
     def _pool(self, pool: str, is_flat: bool) -> _Seen:
         if (pool, is_flat) not in self._pools:
-            parts = [self._of(key, market, is_flat) for key, market in self._members(pool)]
+            parts = [_for_pool(self._of(key, market, is_flat)) for key, market in self._members(pool)]
             self._pools[pool, is_flat] = _Seen(
                 (math.fsum(part.total[0] for part in parts), math.fsum(part.total[1] for part in parts)),
                 sum((part.ends for part in parts), np.zeros(CLASSES)),
@@ -200,6 +236,18 @@ def learned_rates(
 ) -> HazardRates:
     """The rates of one offer: see `Learner`."""
     return Learner(markets, since_s, t).rates(offer)
+
+
+def _pair(market: Market | None, other: str) -> tuple[int, int]:
+    """Interruptions of an offer that hit another one as well, and those at which that one had machines up."""
+    counts = SpellCounts() if market is None or market.counts is None else market.counts
+    went = counts.together.get(other, 0)
+    return went, max(went, counts.beside.get(other, 0))
+
+
+def _words_shared(key: str, other: str) -> int:
+    """How many words the names of two offers of a pool have in common: `spot-m5-1a` and `spot-m5-1b` two."""
+    return len({*re.findall(r"\w+", key.rpartition("/")[2])} & {*re.findall(r"\w+", other.rpartition("/")[2])})
 
 
 def _shape(is_flat: bool) -> Array:
@@ -233,6 +281,17 @@ def _independent(market: Market, since_s: float, shape: Array) -> _Seen:
     more_ends, more_s = (each.sum(axis=1) for each in by_age_and_hour(market.imported, HERE))
     total = events * weight + float(more_ends.sum()), exposed_s * weight + float(more_s @ shape)
     return _Seen(total, ends.sum(axis=1) * weight + more_ends, by_age * weight + more_s, weight)
+
+
+def _for_pool(seen: _Seen) -> _Seen:
+    """What one offer says of the others of its pool: never more than `POOL_WEIGHT` interruptions.
+
+    Offers differ from their pool as much as `POOL_WEIGHT` says, so that one of them, however long it was watched, tells
+    little of those that were not: an offer that has turned bad must not make the others look as bad.
+    """
+    share = POOL_WEIGHT / (POOL_WEIGHT + seen.total[0])
+    ends, up_s = seen.total
+    return _Seen((ends * share, up_s * share), seen.ends * share, seen.up_s * share, seen.weight)
 
 
 def by_age_and_hour(counts: SpellCounts | None, kind: int) -> tuple[Array, Array]:

@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 
 from windfall.planning.counts import AGES_H, HERE
 from windfall.planning.spot.fleet import FleetPlanner, FleetTerms, Pick, Seat, Zone
-from windfall.planning.spot.law import LEARNING, PRIOR, Prior, Watcher
+from windfall.planning.spot.law import LEARNING, PRIOR, Prior
 from windfall.planning.spot.market import Market, State, UniformProgress, guarded
+from windfall.planning.spot.sight import Watcher
 
 
 class EagerFailover:
@@ -87,7 +88,7 @@ class SkyNomad:
 
 def expected_life_h(watcher: Watcher) -> float:
     """Hours for which spot that is there now is expected to stay, by the learned rates at the ages ahead."""
-    age_h = watcher.memory.age_ticks * watcher.tick_s / 3600.0
+    age_h = watcher.sight().age_s / 3600.0
     found, stays = 0.0, 1.0
     for place, rate in enumerate(watcher.law.by_age[HERE].tolist()):
         until_h = AGES_H[place + 1] if place + 1 < len(AGES_H) else math.inf

@@ -37,6 +37,8 @@ class Waiting(Struct, frozen=True, eq=False):
     due_s: Floats
     latest_s: Floats
     ready: Flags
+    count: Floats | None = None
+    """How many tasks each row stands for; None: one each. A row of several is load and is never moved."""
 
 
 class Busy(Struct, frozen=True, eq=False):
@@ -133,6 +135,8 @@ def load(
     share = np.minimum(duration / span, 1.0)
     if shares is not None:
         share = share * shares[waiting.kind, offer]
+    if waiting.count is not None:
+        share = share * waiting.count
     first = ((begin - now_s) / width).astype(np.int64)
     last = np.ceil((begin + span - now_s) / width).astype(np.int64)
     row = offer * (bins + 1)
@@ -180,7 +184,8 @@ def _consolidate(
     if not spare.size:
         return moves
     for source in np.flatnonzero(needed > count).tolist():
-        queue = np.flatnonzero((offer == source) & (waiting.begin_s <= now_s + window_s[source]))
+        movable = (offer == source) & (waiting.begin_s <= now_s + window_s[source])
+        queue = np.flatnonzero(movable if waiting.count is None else movable & (waiting.count == 1.0))
         if queue.size > rules.consolidations:
             queue = queue[np.argpartition(waiting.due_s[queue], rules.consolidations)[: rules.consolidations]]
         for task in queue[np.argsort(waiting.due_s[queue], kind="stable")].tolist():

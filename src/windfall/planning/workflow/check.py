@@ -113,12 +113,17 @@ def _limits(document: Mapping[str, Any], offers: Mapping[str, Offer]) -> list[st
     for machine in document["machines"]:
         events += [(machine["start_s"] + TOLERANCE_S, 1, machine["offer"]), (machine["end_s"], -1, machine["offer"])]
     live: Counter[str] = Counter()
+    live_of_pool: Counter[str] = Counter()
     found = []
     for _, change, name in sorted(events):
+        offer = offers[name]
         live[name] += change
-        limit = offers[name].most
-        if change > 0 and limit is not None and live[name] > limit:
-            found.append(f"{live[name]} machines of {name} at once, the limit is {limit}")
+        live_of_pool[offer.pool] += change
+        if change > 0 and offer.limit is not None and live[name] > offer.limit:
+            found.append(f"{live[name]} machines of {name} at once, the limit is {offer.limit}")
+        if change > 0 and offer.pool_limit is not None and live_of_pool[offer.pool] > offer.pool_limit:
+            in_pool = f"{live_of_pool[offer.pool]} machines of pool {offer.pool or '(no name)'}"
+            found.append(f"{in_pool} at once, the limit is {offer.pool_limit}")
     return found
 
 

@@ -21,8 +21,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from windfall.graph import from_edges
+from windfall.planning import data
+from windfall.planning.at_once import counted
 from windfall.planning.contract import ONDEMAND, SPOT, Later, Phase, Plan, Snapshot, Start, Task
 from windfall.planning.offers import GIB, Offer
+from windfall.planning.room import market_key
 from windfall.planning.workflow.model import US, Workflow, make_problem
 from windfall.planning.workflow.planners import plan as plan_offline
 
@@ -35,6 +38,8 @@ TIME_RESERVE = 0.02
 FIRST_PLAN_LOOKS = 300_000
 """Effort of the first plan, in machines tried: about a second."""
 SHORT_CYCLE_S = 60.0
+MIN_REVIEW_S, REVIEW_S = 1.0, 60.0
+"""Time between two reviews without an event: at least, and where a machine waits for its place without a deadline."""
 
 
 class Seat(Struct):
@@ -88,7 +93,7 @@ class WorkflowPlanner:
         self.name, self.effort = name, effort
 
     def __call__(self, snapshot: Snapshot) -> Plan:
-        snapshot = paced(snapshot)
+        snapshot = counted(data.spread(paced(snapshot)))
         if not snapshot.tasks:
             return Plan(stop=[machine.id for machine in snapshot.machines], because=["every task is done"])
         if not snapshot.machines and not snapshot.last_later:
@@ -130,26 +135,10 @@ class WorkflowPlanner:
             mine = sorted((made.start[k], k) for k in range(problem.n) if made.machine[k] == place)
             offer, at_t = offers[lease.offer], snapshot.t + lease.start / US
             seats.append(Seat(f"new-{place}", offer, at_t, _free(offer, at_t), [ids[k] for _, k in mine], True))
-        if not _fit(snapshot, seats):
-            seats = replanned(snapshot)
-            return _to_plan(snapshot, seats, review(snapshot, seats)[0], _reason(seats, ids))
         finish_t = snapshot.t + made.makespan / US
         plan = _to_plan(snapshot, seats, finish_t, _reason(seats, ids))
         plan.predicted_cost_usd = snapshot.spent_usd + made.cost_usd(problem)
         return plan
-
-
-def _fit(snapshot: Snapshot, seats: Sequence[Seat]) -> bool:
-    """Whether there is room for all these new machines. Planners of workflows know the limits of offers, not of pools.
-
-    Machines that are not rented at the same time are counted as if they were.
-    """
-    room = snapshot.room()
-    for seat in seats:
-        if not room.of(seat.offer):
-            return False
-        room.take(seat.offer)
-    return True
 
 
 def _reason(seats: list[Seat], tasks: Sequence[int]) -> str:
@@ -279,7 +268,11 @@ def _in_order(snapshot: Snapshot, key: Callable[[int], Any], done: Iterable[int]
 
 
 def replanned(snapshot: Snapshot) -> list[Seat]:
-    """New queues for the tasks that have not begun: by due time, each where it costs least and ends in time."""
+    """New queues for the tasks that have not begun: by due time, each where it costs least and ends in time.
+
+    A task that fits on no machine while its pools are full is in no queue, nor are its descendants: `_release` makes
+    room for it.
+    """
     seats = [replace(seat, tasks=[]) for seat in _rented(snapshot)]
     free_t = {seat.label: list(seat.free_t) for seat in seats}
     ends = {entry.task: snapshot.t + entry.left_s for machine in snapshot.machines for entry in machine.running
@@ -289,7 +282,9 @@ def replanned(snapshot: Snapshot) -> list[Seat]:
     names = count()
     for task in _in_order(snapshot, key=lambda task: (due_t[task], task), done=list(ends)):
         need = snapshot.tasks[task]
-        ready_t = max((ends[parent] for parent in snapshot.after.get(task, ())), default=snapshot.t)
+        ready_t = max((ends.get(parent, math.inf) for parent in snapshot.after.get(task, ())), default=snapshot.t)
+        if math.isinf(ready_t):
+            continue
         new = [_new_seat(snapshot, offer, ready_t) for offer in snapshot.offers if room.of(offer) > 0]
         options = [(seat, seat.start_t(need, ready_t)) for seat in (*seats, *new)]
         able = [
@@ -349,15 +344,19 @@ def _quickest_s(task: Task, offers: Sequence[Offer]) -> float:
 
 
 def _to_plan(snapshot: Snapshot, seats: Sequence[Seat], finish_t: float, because: str) -> Plan:
-    """The seats as a plan: machines due now are started, the others go into `later`."""
-    t = snapshot.t
+    """The seats as a plan: machines due now are started, the others go into `later`.
+
+    So do those due now whose pool is full: they wait until another machine of it is stopped.
+    """
+    t, room = snapshot.t, snapshot.room()
     plan = Plan(because=[because], predicted_finish_t=finish_t if math.isfinite(finish_t) else None)
     waiting = {machine.id: list(machine.waiting) for machine in snapshot.machines}
     for seat in seats:
         if not seat.is_new:
             if seat.tasks != waiting[seat.label]:
                 plan.assign[seat.label] = seat.tasks
-        elif seat.at_t <= t + 1e-3:
+        elif _is_due(seat, t) and room.of(seat.offer):
+            room.take(seat.offer)
             plan.start.append(Start(seat.label, seat.offer))
             plan.assign[seat.label] = seat.tasks
         else:
@@ -370,23 +369,44 @@ def _to_plan(snapshot: Snapshot, seats: Sequence[Seat], finish_t: float, because
     )
     if any(offer.market == ONDEMAND for offer in snapshot.offers):
         plan.spot_until_t = t
-    if plan.later:
-        plan.replan_t = min(entry.at_t for entry in plan.later)
-    if math.isfinite(snapshot.deadline_t):
-        pause_s = (snapshot.deadline_t - snapshot.begun_t) / REVIEWS_PER_DEADLINE
-        plan.replan_t = min(plan.replan_t, t + max(1.0, pause_s))
+    plan.replan_t = min((entry.at_t for entry in plan.later if not _is_due(entry, t)), default=math.inf)
+    pause_s = (snapshot.deadline_t - snapshot.begun_t) / REVIEWS_PER_DEADLINE
+    if math.isfinite(pause_s):
+        plan.replan_t = min(plan.replan_t, t + max(MIN_REVIEW_S, pause_s))
+    elif any(_is_due(entry, t) for entry in plan.later):
+        plan.replan_t = min(plan.replan_t, t + REVIEW_S)
     _release(snapshot, seats, plan)
     return plan
 
 
 def _release(snapshot: Snapshot, seats: Sequence[Seat], plan: Plan) -> None:
-    """Stop machines without work just before their next billing cycle, or at once if cycles are short."""
+    """Stop machines without work just before their next billing cycle, or at once if cycles are short or their place
+    in a full pool is waited for."""
     needed = {seat.label for seat in seats if seat.tasks}
+    awaited = _awaited_pools(snapshot, seats, plan)
     for machine in snapshot.machines:
         if machine.running or machine.id in needed or machine.phase is Phase.PENDING:
             continue
         at_t = machine.paid_until_t - MARGIN_S
-        if machine.phase is Phase.HIBERNATED or machine.offer.cycle_s < SHORT_CYCLE_S or at_t <= snapshot.t:
+        is_due = machine.offer.cycle_s < SHORT_CYCLE_S or at_t <= snapshot.t + 1e-3 or machine.offer.pool in awaited
+        if machine.phase is Phase.HIBERNATED or is_due:
             plan.stop.append(machine.id)
         else:
             plan.replan_t = min(plan.replan_t, at_t)
+
+
+def _awaited_pools(snapshot: Snapshot, seats: Sequence[Seat], plan: Plan) -> set[str]:
+    """The full pools that a machine due now waits for, or a task that is in no queue."""
+    room = snapshot.room()
+    full = [offer for offer in snapshot.offers if room.of_offer(offer) and not room.of(offer)]
+    if not full:
+        return set()
+    due = {market_key(entry.offer) for entry in plan.later if _is_due(entry, snapshot.t)}
+    placed = {task for seat in seats for task in seat.tasks}
+    placed.update(entry.task for machine in snapshot.machines for entry in machine.running)
+    unplaced = [task for number, task in snapshot.tasks.items() if number not in placed]
+    return {offer.pool for offer in full if market_key(offer) in due or any(task.fits(offer) for task in unplaced)}
+
+
+def _is_due(entry: Seat | Later, t: float) -> bool:
+    return entry.at_t <= t + 1e-3

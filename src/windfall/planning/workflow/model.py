@@ -6,12 +6,14 @@ Times are integer microseconds from the moment of planning, so a lease of exactl
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from windfall.graph import Graph
 from windfall.numeric import Ints, np
 from windfall.planning.offers import GIB, Offer
+from windfall.planning.room import pool_limits
 from windfall.planning.workflow.risk import NEVER as NEVER  # also the duration of a task on what cannot hold it
 from windfall.planning.workflow.risk import Exposure, Risk, expose
 
@@ -45,6 +47,8 @@ class Problem(Struct, frozen=True, eq=False):
     cycle: list[int]
     lag: list[int]
     limit: list[int]
+    pool: list[int]  # per offer: the number of its pool
+    pool_limit: list[int]  # per pool: most machines of all its offers together
     unbilled: list[int]  # per offer: the boot, where it is free
     minimum: list[int]  # per offer: what is billed in any case
     exposure: Exposure
@@ -64,6 +68,14 @@ class Problem(Struct, frozen=True, eq=False):
 
     def fits(self, task: int, offer: int) -> bool:
         return self.duration[offer][task] < NEVER
+
+    def allows(self, rented: Sequence[int]) -> bool:
+        """Whether the limits allow these numbers of machines, by offer, at once."""
+        of_pool = [0] * len(self.pool_limit)
+        for pool, count in zip(self.pool, rented, strict=True):
+            of_pool[pool] += count
+        within = all(count <= most for count, most in zip(rented, self.limit, strict=True))
+        return within and all(count <= most for count, most in zip(of_pool, self.pool_limit, strict=True))
 
 
 class Lease(Struct, frozen=True):
@@ -97,6 +109,13 @@ class Plan(Struct, frozen=True, eq=False):
         """Whether it meets the deadline and leaves the time to run lost tasks again."""
         due, offer_of = problem.exposure.due, [self.leases[number].offer for number in self.machine]
         return self.met(problem) and all(self.end[t] <= due[o][t] for t, o in enumerate(offer_of))
+
+    def is_allowed_at_once(self, problem: Problem) -> bool:
+        """Whether all its machines may be rented at the same time."""
+        rented = [0] * len(problem.offers)
+        for lease in self.leases:
+            rented[lease.offer] += 1
+        return problem.allows(rented)
 
     def expected_usd(self, problem: Problem) -> float:
         """Dollars: the cost plus the expected cost of losses."""
@@ -132,6 +151,7 @@ def make_problem(workflow: Workflow, offers: tuple[Offer, ...], deadline_s: floa
             for offer, row in zip(offers, billed_s, strict=True)
         ]
     )
+    pools, limits = list(dict.fromkeys(offer.pool for offer in offers)), pool_limits(offers)
     return Problem(
         workflow=workflow,
         offers=offers,
@@ -140,6 +160,8 @@ def make_problem(workflow: Workflow, offers: tuple[Offer, ...], deadline_s: floa
         cycle=[max(1, round(offer.cycle_s * US)) for offer in offers],
         lag=lag,
         limit=[workflow.graph.tasks if offer.most is None else offer.most for offer in offers],
+        pool=[pools.index(offer.pool) for offer in offers],
+        pool_limit=[limits.get(pool, NEVER) for pool in pools],
         unbilled=[0 if offer.bills_boot else lag[o] for o, offer in enumerate(offers)],
         minimum=[round(offer.minimum_s * US) for offer in offers],
         exposure=expose(workflow.graph, offers, duration.tolist(), lag, deadline, risk or Risk(), lease_usd),

@@ -5,18 +5,17 @@ Permissions are tried by dry runs: AWS says whether it would have done it.
 
 from __future__ import annotations
 
-import urllib.request
 from typing import Any
 
 from windfall.pools.contract import CREDENTIALS, Check, Order, PoolError
 from windfall.pools.ec2.api import Account, ApiError, Region
 from windfall.pools.ec2.catalogue import Rentable
-from windfall.pools.ec2.launch import LISTEN, launch_arguments
+from windfall.pools.ec2.launch import launch_arguments
 from windfall.pools.ec2.market import Market, offers_of, read_market
 from windfall.pools.ec2.settings import HIBERNATE, HOWTO, SPOT, TERMINATE, Ec2Settings
 from windfall.pools.ec2.sight import STATE
 from windfall.pools.kinds import Place, PoolConfig
-from windfall.pools.starting.shipped import is_loopback, server_of
+from windfall.pools.starting.reach import reach
 
 _DRY_RUN = "DryRunOperation"
 _PERMISSIONS = "the permissions that are needed stand in docs/howto/ec2.md"
@@ -34,11 +33,11 @@ def examine(pool: PoolConfig, place: Place, account: Account, now: float) -> lis
     market = read_market(account, settings, now, None)
     if isinstance(market, PoolError):
         hint = _PERMISSIONS if market.kind == CREDENTIALS else f"correct the settings; {HOWTO}"
-        return [*checks, _check("instance types and prices can be read", market, hint), _reach(place, settings)]
+        return [*checks, _check("instance types and prices can be read", market, hint), reach(place, settings.server)]
     checks.append(_offered(pool, market))
     for region in account.regions.values():
         checks += _permissions(pool, place, region, market)
-    return [*checks, _reach(place, settings)]
+    return [*checks, reach(place, settings.server)]
 
 
 def _check(what: str, answer: Any, hint: str) -> Check:
@@ -52,9 +51,10 @@ def _offered(pool: PoolConfig, market: Market) -> Check:
     types = {market.rentables[offer.name].type.name for offer in offers}
     cheapest = min(offers, key=lambda offer: offer.price_usd / offer.cores)
     usd_per_h = cheapest.price_usd * 3600.0
+    kinds = f"{len(types)} instance type{'s' * (len(types) != 1)}"
     return Check(
-        f"{len(offers)} offers of {len(types)} instance types; the cheapest core is that of {cheapest.name}, "
-        f"{usd_per_h:.4f} $ per hour for {cheapest.cores} cores"
+        f"{len(offers)} offers of {kinds}; the cheapest core is that of {cheapest.name}, "
+        f"{usd_per_h:.4f} $ per hour for {cheapest.cores} core{'s' * (cheapest.cores != 1)}"
     )
 
 
@@ -112,20 +112,3 @@ def _judged(what: str, answer: Any, hint: str) -> Check:
     if isinstance(answer, PoolError) and answer.kind == CREDENTIALS:
         hint = _PERMISSIONS
     return _check(what, answer, hint)
-
-
-def _reach(place: Place, settings: Ec2Settings) -> Check:
-    """Whether the address that machines are given can be theirs, and answers here."""
-    server = server_of(place, settings.server)
-    what = f"machines can reach the server at {server}"
-    if not settings.server and is_loopback(server):
-        return Check(what, "the server listens on this host only", LISTEN)
-    try:
-        import ssl
-
-        context = ssl.create_default_context(cafile=place.cafile) if place.cafile else None
-        with urllib.request.urlopen(f"{server.rstrip('/')}/worker.pyz", timeout=10, context=context) as answer:
-            answer.read(1)
-    except OSError as error:
-        return Check(what, f"not even from here: {error}", "see `server` in the settings, and the firewall")
-    return Check(f"the server answers at {server}, the address that machines are given")

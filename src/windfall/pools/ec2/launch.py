@@ -12,11 +12,11 @@ from windfall.pools.ec2.settings import HIBERNATE, SPOT, TERMINATE, Ec2Settings,
 from windfall.pools.ec2.sight import HOST, PERSISTENT, POOL, STATE
 from windfall.pools.ec2.userdata import MOST_BYTES, user_data
 from windfall.pools.kinds import Place, PoolConfig
+from windfall.pools.starting.reach import LISTEN
 from windfall.pools.starting.shipped import is_loopback, server_of, worker_options
 from windfall.units import parse_duration
 
 Json = dict[str, Any]
-LISTEN = 'listen where machines reach it (--listen 0.0.0.0:7272), or say server = "https://..."'
 
 
 def client_token(owner: str, pool: str, host: str) -> str:

@@ -100,6 +100,9 @@ def _offer(pool: PoolConfig, each: Rentable, usd_per_h: float) -> Offer:
         interruptions_per_h=settings.interruptions_per_h if is_spot else None,
         pool_limit=pool.most,
         gpus=each.type.gpus,
+        region=each.region,
+        data_usd_per_gb=settings.data_usd_per_gb,
+        data_mb_per_s=settings.data_mb_per_s,
     )
 
 

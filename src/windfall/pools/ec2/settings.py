@@ -72,6 +72,10 @@ class Ec2Settings(Struct, forbid_unknown_fields=True):
     """Time between two looks at the price history."""
     calls_per_s: float = 5.0
     """Most calls of the API per second and region; bursts of four seconds' worth are allowed."""
+    data_usd_per_gb: float | dict[str, float] = 0.0
+    """Dollars for a GB that a machine fetches from another region, or a table by the region of the data."""
+    data_mb_per_s: float | dict[str, float] | None = None
+    """How fast it comes, likewise; default: its time is not counted."""
     time_limit: str | float = "60s"
     """A call that takes longer has failed."""
 

@@ -155,6 +155,12 @@ def _prices(law: InterruptionLaw, scale: float) -> PriceLaw | None:
     return PriceLaw(changes_per_h=law.price_changes_per_h * scale, step=law.price_step, spread=law.price_spread)
 
 
+def _faster(rate: float | dict[str, float] | None, scale: float) -> float | dict[str, float] | None:
+    if rate is None:
+        return None
+    return {region: each * scale for region, each in rate.items()} if isinstance(rate, dict) else rate * scale
+
+
 def in_real_time(offer: Offer, pool: str, scale: float) -> Offer:
     """The offer in real seconds: times are divided by the scale, rates multiplied; the price of a cycle stays."""
     moves = offer.price_moves
@@ -164,6 +170,7 @@ def in_real_time(offer: Offer, pool: str, scale: float) -> Offer:
         lag_s=offer.lag_s / scale + STARTS_S,
         cycle_s=offer.cycle_s / scale,
         minimum_s=offer.minimum_s / scale,
+        data_mb_per_s=_faster(offer.data_mb_per_s, scale),
         free_if_taken_within_s=offer.free_if_taken_within_s / scale,
         interruptions_per_h=None if offer.interruptions_per_h is None else offer.interruptions_per_h * scale,
         resumes_per_h=None if offer.resumes_per_h is None else offer.resumes_per_h * scale,

@@ -9,7 +9,7 @@ from windfall.pools.kinds import Place, PoolConfig
 from windfall.pools.openstack.api import Compute
 from windfall.pools.openstack.flavors import offers_of, read_flavors
 from windfall.pools.openstack.settings import HOWTO, OpenStackSettings
-from windfall.pools.starting.shipped import is_loopback, server_of
+from windfall.pools.starting.reach import reach
 
 
 def examine(pool: PoolConfig, place: Place, compute: Compute) -> list[Check]:
@@ -21,15 +21,12 @@ def examine(pool: PoolConfig, place: Place, compute: Compute) -> list[Check]:
         return checks
     found = read_flavors(compute, settings)
     if isinstance(found, PoolError):
-        return [*checks, Check("the flavors exist", found.error, f"openstack flavor list; {HOWTO}")]
+        wrong = Check("the flavors exist", found.error, f"openstack flavor list; {HOWTO}")
+        return [*checks, wrong, reach(place, settings.server)]
     offers = offers_of(pool, found)
     checks.append(Check(f"{len(offers)} offers: {', '.join(offer.name for offer in offers)}"))
     checks.append(_quota(compute))
-    server = server_of(place, settings.server)
-    if is_loopback(server) and not settings.server:
-        hint = 'listen where machines reach it (--listen 0.0.0.0:7272), or say server = "https://..."'
-        checks.append(Check(f"machines can reach the server at {server}", "only this host reaches it", hint))
-    return checks
+    return [*checks, reach(place, settings.server)]
 
 
 def _check(what: str, answer: Any, hint: str) -> Check:

@@ -182,6 +182,11 @@ class OpenStackPool:
                 self._write()
             return self._delete(id)
 
+    def billed_from_t(self, id: str) -> float | None:
+        """When Nova created a server."""
+        row = self._rows.get(id)
+        return None if row is None else row.created_t or None
+
     def doctor(self) -> Checks:
         from windfall.pools.openstack.doctor import examine
 
@@ -204,7 +209,7 @@ class OpenStackPool:
             if id not in ours and id not in self._kept.ended:
                 self._kept.ended[id] = self._ending(row, now)
         for row in [*ours.values()]:
-            if row.phase == ENDED:
+            if row.phase == ENDED or (row.deleting and row.id in self._kept.released):
                 self._end_of_one_that_is_there(row, now)
                 del ours[row.id]
         self._rows, self._looked = ours, True
@@ -215,13 +220,12 @@ class OpenStackPool:
             self._write()
 
     def _end_of_one_that_is_there(self, row: Sighted, now: float) -> None:
-        """One that is in error or off holds its place, and costs, until it is deleted."""
-        if row.id not in self._kept.ended:
+        """One that is in error, off or being deleted holds its place until it is gone: it is deleted again."""
+        if row.id in self._kept.released:
+            self._kept.ended.setdefault(row.id, Ending(row.id, row.host, row.changed_t or now, RELEASED, "", now))
+        elif row.id not in self._kept.ended:
             words = "" if row.status == "ERROR" else self._last_words(row.id)
-            end = failure_of(row, words, now)
-            if row.id in self._kept.released:
-                end.cause, end.about = RELEASED, ""
-            self._kept.ended[row.id] = end
+            self._kept.ended[row.id] = failure_of(row, words, now)
         self._delete(row.id)
 
     def _ending(self, row: Sighted, now: float) -> Ending:

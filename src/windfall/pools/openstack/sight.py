@@ -42,6 +42,7 @@ class Sighted(Struct, frozen=True):
     fault: str = ""
     scheduling: bool = False
     """Nova has not chosen a host yet."""
+    deleting: bool = False
 
 
 def time_of(text: Any) -> float | None:
@@ -73,6 +74,7 @@ def sighted(row: Json) -> Sighted:
         evicted_for=str(metadata.get(EVICTED_FOR, "")),
         fault=str(fault.get("message", "")),
         scheduling=phase == PENDING and row.get("OS-EXT-STS:task_state") in (None, "scheduling"),
+        deleting=row.get("OS-EXT-STS:task_state") in ("deleting", "soft-deleting"),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import fnmatch
+import shlex
 import shutil
 import time
 from collections.abc import Callable
@@ -162,7 +163,13 @@ class SshPool:
     def _examine(self, host: str) -> Findings:
         answer = self._ask(host, {"do": "check", "server": self._server})
         if isinstance(answer, PoolError):
-            return [("can be logged in to, and runs Python", answer.error, _advice(answer, host, self._settings))]
+            return [
+                (
+                    "can be logged in to, and runs Python",
+                    answer.error,
+                    _advice(answer, host, self._settings, self._pool.base),
+                )
+            ]
         other = 'choose another: folder = "/scratch/me"'
         return [
             (f"can be logged in to, and runs Python {answer.get('python', '')}", "", ""),
@@ -204,9 +211,7 @@ class SshPool:
     def _command(self, host: str) -> Words:
         settings = self._settings
         command = ["ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15"]
-        command += ["-F", _path(settings.config, self._pool.base)] if settings.config else []
-        command += ["-J", settings.jump] if settings.jump else []
-        return [*command, *settings.options, "--", host, settings.python, "-"]
+        return [*command, *_options(settings, self._pool.base), "--", host, settings.python, "-"]
 
 
 def _seen(row: dict[str, Any], host: str) -> Seen:
@@ -245,14 +250,23 @@ def _kind_of(said: str) -> str:
     return INVALID if any(words in text for words in _INVALID) else TRANSIENT
 
 
-def _advice(error: PoolError, host: str, settings: SshSettings) -> str:
+def _options(settings: SshSettings, base: Path) -> Words:
+    """What the pool's settings add to every `ssh`."""
+    words = ["-F", _path(settings.config, base)] if settings.config else []
+    words += ["-J", settings.jump] if settings.jump else []
+    return [*words, *settings.options]
+
+
+def _advice(error: PoolError, host: str, settings: SshSettings, base: Path) -> str:
+    """What to try, with the commands that the pool itself uses."""
+    ssh = shlex.join(["ssh", *_options(settings, base)])
     if "host key" in error.error.lower():
-        return f"log in once by hand and accept the key of the host: ssh {host}"
+        return f"log in once by hand and accept the key of the host: {ssh} {host}"
     if error.kind == CREDENTIALS:
-        return f"the key must work without a question: ssh -o BatchMode=yes {host} true   (ssh-copy-id, ssh-agent)"
+        return f"the key must work without a question: {ssh} -o BatchMode=yes {host} true   (ssh-copy-id, ssh-agent)"
     if "ended with code" in error.error:
-        return f'see that `ssh {host} {settings.python} --version` prints 3.8 or newer, or set python = "..."'
-    return f"try it by hand: ssh -o BatchMode=yes {host} true"
+        return f'see that `{ssh} {host} {settings.python} --version` prints 3.8 or newer, or set python = "..."'
+    return f"try it by hand: {ssh} -o BatchMode=yes {host} true"
 
 
 def _path(text: str, base: Path) -> str:
@@ -287,8 +301,9 @@ def _check(pool: PoolConfig, where: str) -> None:
     settings: SshSettings = pool.settings
     if not settings.hosts:
         raise BadInput(f"{where}: it names no hosts", hint='as in hosts = ["node1", "me@node2"]')
-    if bad := next((host for host in settings.hosts if host.startswith("-") or not host.strip()), None):
-        raise BadInput(f"{where}: '{bad}' is not a host", hint="as one types it after `ssh`")
+    for host in settings.hosts:
+        if host.startswith("-") or not host.strip():
+            raise BadInput(f"{where}: '{host}' is not a host", hint="as one types it after `ssh`")
     if not 1 <= settings.per_host <= 4096:
         raise BadInput(f"{where}: per_host = {settings.per_host}", hint="it is a number from 1 to 4096")
     for name in ("interval", "time_limit"):

@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
 from starlette.requests import Request
 
-from windfall.bounds import Name, Seconds, Text
+from windfall.api.answers import NewToken, OneHost, Revoked
+from windfall.api.requests import HostBody, RotateBody, TokenBody
+from windfall.api.small import Tokens
 from windfall.core import events as ev
 from windfall.errors import BadInput
 from windfall.server.http.bodies import typed_body
-from windfall.server.http.routes import Answer
 from windfall.server.queries import jobs as queries
 from windfall.server.service import NotFound, Service
 
 
-class TokenBody(Struct):
-    """`POST /v1/tokens`."""
-
-    role: Name
-    name: Name = ""
-    user: Name = ""
-    life_s: Seconds | None = None
-
-
-class RotateBody(Struct):
-    """`POST /v1/tokens/ID/rotate`."""
-
-    grace_s: Seconds = 0.0
-
-
-async def create_token(service: Service, request: Request) -> Answer:
+async def create_token(service: Service, request: Request) -> tuple[int, NewToken]:
     body = await typed_body(request, TokenBody)
     if not body.name.isprintable() or not body.user.isprintable():
         raise BadInput("the name and the user of a token have only printable characters")
@@ -37,7 +22,7 @@ async def create_token(service: Service, request: Request) -> Answer:
     return 201, {"token": token, "id": token.split("_")[1]}
 
 
-async def rotate_token(service: Service, request: Request) -> Answer:
+async def rotate_token(service: Service, request: Request) -> tuple[int, NewToken]:
     body, ident = await typed_body(request, RotateBody), request.path_params["id"]
     token = service.tokens.rotate(ident, service.driver.clock(), body.grace_s)
     if token is None:
@@ -45,25 +30,18 @@ async def rotate_token(service: Service, request: Request) -> Answer:
     return 201, {"token": token, "id": token.split("_")[1]}
 
 
-async def list_tokens(service: Service, request: Request) -> Answer:
+async def list_tokens(service: Service, request: Request) -> tuple[int, Tokens]:
     return 200, {"tokens": service.tokens.listing()}
 
 
-async def revoke_token(service: Service, request: Request) -> Answer:
+async def revoke_token(service: Service, request: Request) -> tuple[int, Revoked]:
     ident = request.path_params["id"]
     if not service.tokens.revoke(ident):
         raise NotFound(f"there is no token '{ident}'", hint="see them: windfall token list", code="no-such-token")
     return 200, {"revoked": ident}
 
 
-class HostBody(Struct):
-    """`POST /v1/hosts/NAME/block`, `unblock` and `drain`."""
-
-    reason: Text | None = None
-    for_s: Seconds | None = None
-
-
-async def host_action(service: Service, request: Request) -> Answer:
+async def host_action(service: Service, request: Request) -> tuple[int, OneHost]:
     name, action = request.path_params["host"], request.path_params["action"]
     if service.state.host(name) is None:
         raise NotFound(f"there is no host '{name}'", hint="see them: windfall host list", code="no-such-host")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ from windfall.server.auth import Forbidden
 from windfall.server.http import scoped, submission
 from windfall.server.http.bodies import read_body
 from windfall.server.http.console import sessions
-from windfall.server.http.problems import TooSlow, problem
+from windfall.server.http.problems import TooLate, TooSlow, problem
 from windfall.server.http.routes import METRICS, PUT_BLOB, Route, Router, handler_of
 from windfall.server.http.uploads import Stalled
 from windfall.server.http.workers import exchange
@@ -42,7 +42,7 @@ class Busy(WindfallError):
     retryable = True
 
 
-def json_response(body: dict[str, Any], status: int = 200) -> Response:
+def json_response(body: Mapping[str, Any], status: int = 200) -> Response:
     return Response(_encode(body), status, media_type="application/json")
 
 
@@ -62,6 +62,7 @@ def error_response(error: WindfallError) -> Response:
         TooSlow: 503,
         PoolBusy: 409,
         submission.StillNeeded: 409,
+        TooLate: 409,
         Busy: 503,
         Uncommitted: 503,
         ServerFailed: 503,
@@ -77,6 +78,8 @@ def error_response(error: WindfallError) -> Response:
     }
     if isinstance(error, TooLarge):
         body["limit"] = error.limit
+    if isinstance(error, TooLate):
+        body["admission"] = error.admission
     response = problem(body, code)
     if code in (429, 503, 507):
         response.headers["retry-after"] = str(getattr(error, "retry_after_s", RETRY_AFTER_S))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -26,24 +27,24 @@ def _sha(request: Request) -> str:
     return sha
 
 
-def _size(service: Service, request: Request, sha: str) -> int | None:
+async def _size(service: Service, request: Request, sha: str) -> int | None:
     """Bytes of a blob; None if there is none, or if the sender of the request may not read it."""
     if scoped.may_read(service, request, sha):
         service.uploads.touch(sha)
-        return service.store.blob_size(sha)
+        return await asyncio.to_thread(service.store.blob_size, sha)  # a database or an object store is asked
     if isinstance(service.driver, Following):
         raise service.driver.refusal()  # it may not know yet what the host was given
     return None
 
 
 async def head(service: Service, request: Request) -> Response:
-    size = _size(service, request, _sha(request))
+    size = await _size(service, request, _sha(request))
     return Response(status_code=404) if size is None else Response(headers={"x-blob-bytes": str(size)})
 
 
 async def get(service: Service, request: Request) -> Response:
     sha = _sha(request)
-    size = _size(service, request, sha)
+    size = await _size(service, request, sha)
     if size is None:
         raise NotFound(f"there is no blob {sha[:12]}", code="no-such-blob")
     headers = {"content-length": str(size)}
@@ -62,7 +63,7 @@ async def put(service: Service, request: Request) -> tuple[int, dict[str, Any]]:
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length[:18]) > uploads.max_bytes:
         raise TooLarge(f"a blob of {length[:18]} bytes", limit=uploads.max_bytes)
-    size = _size(service, request, sha)
+    size = await _size(service, request, sha)
     if size is not None:
         return 200, {"sha256": sha, "bytes": size}
     async with uploads.turn():

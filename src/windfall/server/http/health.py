@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.requests import Request
 from starlette.responses import Response
 
 from windfall import __version__
+from windfall.api.about import Health
 from windfall.drivers.following import Following
+from windfall.server.http.problems import problem
 from windfall.server.http.routes import Answer
 from windfall.server.service import Service
 from windfall.wire import VERSION
@@ -16,15 +16,15 @@ from windfall.wire import VERSION
 
 async def healthz(service: Service, request: Request) -> Answer:
     """Well only if commits happen: a server that cannot write anything down takes nothing on."""
-    about: dict[str, Any] = {"version": __version__, "protocol": VERSION}
+    about: Health = {"ok": True, "version": __version__, "protocol": VERSION}
     if isinstance(service.driver, Following):
         about["standby_of"] = service.driver.leader.url
     if service.driver.snapshot_error:
         about["snapshot_error"] = service.driver.snapshot_error
     if illness := service.driver.illness():
         error = {"code": "not-well", "kind": "ours", "message": illness, "hint": "see its log", "retryable": True}
-        return 503, {"ok": False, **about, "error": error}
-    return 200, {"ok": True, **about}
+        return problem(error, 503, {**about, "ok": False})
+    return 200, about
 
 
 async def readyz(service: Service, request: Request) -> Answer:
@@ -35,7 +35,7 @@ async def readyz(service: Service, request: Request) -> Answer:
     why = why or service.driver.illness()
     if why:
         error = {"code": "not-ready", "kind": "ours", "message": why, "hint": "ask again", "retryable": True}
-        return 503, {"ok": False, "error": error}
+        return problem(error, 503, {"ok": False})
     return 200, {"ok": True}
 
 

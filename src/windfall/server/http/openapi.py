@@ -13,14 +13,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from windfall import __version__
+from windfall.api import requests
+from windfall.bags.outline import Outline
 from windfall.core.state.jobs.columns import STATE_NAMES
 from windfall.server.auth import ALLOWED
 from windfall.server.http import admin, submission
 from windfall.server.http.console import sessions
 from windfall.server.http.routes import ROUTES, handler_of
-from windfall.server.http.supply import doctor, market, pools
+from windfall.server.http.shapes import SHAPES, parts_of
+from windfall.server.http.supply import doctor, fleets, market, pools
 from windfall.server.queries import trying
-from windfall.server.queries.renting import what_if
+from windfall.server.queries.renting import admission, what_if
 from windfall.server.service import Service
 from windfall.server.sites import api as sites
 from windfall.wire import frames
@@ -51,31 +54,35 @@ QUERIES: dict[str, dict[str, Json]] = {
     "/v1/hosts": {"state": TEXT, "limit": WHOLE, "after": TEXT},
     "/v1/machines": {"pool": TEXT, "job": TEXT, "there": FLAG, "limit": WHOLE},
     "/v1/machines/pictures": {"fleet": TEXT},
-    "/v1/decisions": {"job": TEXT, "limit": WHOLE, "acted": FLAG},
+    "/v1/decisions": {"job": TEXT, "limit": WHOLE, "before": WHOLE, "acted": FLAG},
     "/v1/site/requests": {"site": TEXT, "state": TEXT},
     "/v1/site/requests/{request}": {"wait_s": SECONDS, "state": TEXT},
 }  # fmt: skip
 """What may stand behind the question mark of a GET."""
 BODIES: dict[Any, type] = {
     sessions.sign_in: sessions.SignInBody,
-    submission.submit: submission.SubmitBody,
-    submission.cancel: submission.CancelBody,
-    submission.retry: submission.RetryBody,
-    submission.change: submission.Changes,
-    doctor.doctor: doctor.DoctorBody,
+    submission.submit: requests.SubmitBody,
+    submission.cancel: requests.CancelBody,
+    submission.retry: requests.RetryBody,
+    submission.change: requests.Changes,
+    admission.ask: Outline,
+    doctor.doctor: requests.DoctorBody,
+    fleets.create: requests.FleetBody,
+    fleets.change: requests.FleetChangeBody,
     market.import_: market.ImportBody,
-    pools.add: pools.AddBody,
-    pools.switch: pools.SwitchBody,
-    pools.front: pools.FrontBody,
-    pools.remove: pools.RemoveBody,
+    pools.add: requests.AddBody,
+    pools.switch: requests.SwitchBody,
+    pools.front: requests.FrontBody,
+    pools.remove: requests.RemoveBody,
     sites.create: sites.SiteBody,
+    sites.change: sites.SiteChangeBody,
     sites.ask: sites.RequestBody,
-    sites.cancel: sites.CancelBody,
+    sites.cancel: sites.CancelRequestBody,
     trying.test: trying.TryBody,
     what_if.what_if: what_if.WhatIfBody,
-    admin.create_token: admin.TokenBody,
-    admin.rotate_token: admin.RotateBody,
-    admin.host_action: admin.HostBody,
+    admin.create_token: requests.TokenBody,
+    admin.rotate_token: requests.RotateBody,
+    admin.host_action: requests.HostBody,
 }
 """What the JSON body of a request is read into."""
 ANSWERS = {
@@ -100,8 +107,9 @@ def _encoded() -> bytes:
 
 
 def made() -> Json:
-    """The document. Shapes of answers are told in words on the reference page."""
-    types = list(dict.fromkeys(BODIES.values()))
+    """The document."""
+    answers = [part for shape in SHAPES.values() for part in parts_of(shape)]
+    types = list(dict.fromkeys([*BODIES.values(), *answers]))
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     shape = dict(zip(types, schemas, strict=True))
     paths: dict[str, Json] = {}
@@ -122,7 +130,7 @@ def made() -> Json:
     }
 
 
-def _operation(path: str, method: str, handler: Any, role: str, shape: dict[type, Json]) -> Json:
+def _operation(path: str, method: str, handler: Any, role: str, shape: dict[Any, Json]) -> Json:
     says = " ".join((handler.__doc__ or "").split())
     told: Json = {
         "operationId": f"{method.lower()}{re.sub(r'[^a-z]+', '_', path).rstrip('_')}",
@@ -135,7 +143,7 @@ def _operation(path: str, method: str, handler: Any, role: str, shape: dict[type
             for name, schema in (QUERIES.get(path, {}) if method == "GET" else {}).items()
         ],
         "responses": {
-            "2XX": {"description": "done", **_answer(path, method)},
+            "2XX": {"description": "done", **_answer(path, method, _shaped(handler, shape))},
             "default": {"description": "an error", "content": _problem()},
         },
     }  # fmt: skip
@@ -149,17 +157,36 @@ def _operation(path: str, method: str, handler: Any, role: str, shape: dict[type
     return told
 
 
-def _answer(path: str, method: str) -> Json:
+def _shaped(handler: Any, shape: dict[Any, Json]) -> Json:
+    """The schema of what a handler answers; `anyOf` of a union, which msgspec does not read."""
+    if handler not in SHAPES:
+        return SELF_SHAPE if handler is document else {}
+    parts = [shape[part] for part in parts_of(SHAPES[handler])]
+    return parts[0] if len(parts) == 1 else {"anyOf": parts}
+
+
+def _answer(path: str, method: str, shape: Json) -> Json:
     if method in ("HEAD", "PUT") or (path, method) == ("/v1/console/session", "DELETE"):
         return {}
     kind = ANSWERS.get(path, JSON) if method == "GET" or (path in SENT and ANSWERS.get(path)) else JSON
-    return {"content": {kind: {"schema": {"type": "object"}} if kind == JSON else {}}}
+    return {"content": {kind: {"schema": shape} if kind == JSON else {}}}
 
 
 def _problem() -> Json:
     return {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 
 
+SELF_SHAPE: Json = {
+    "type": "object",
+    "description": "This document: OpenAPI 3.1.",
+    "required": ["openapi", "info", "paths", "components"],
+    "properties": {
+        "openapi": TEXT,
+        "info": {"type": "object", "required": ["title", "version"]},
+        "paths": {"type": "object", "additionalProperties": {"type": "object"}},
+        "components": {"type": "object", "required": ["schemas", "securitySchemes"]},
+    },
+}
 PROBLEM_SHAPE: Json = {
     "type": "object",
     "description": "Problem details (RFC 9457); `error` holds the same, as clients of older versions read it.",

@@ -6,7 +6,7 @@ Most servers live for one command and are asked three things: loading all handle
 from __future__ import annotations
 
 import importlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -16,7 +16,7 @@ from starlette.responses import Response
 from windfall.loading import loading
 from windfall.server.service import Service
 
-Answer = Response | tuple[int, dict[str, Any]]
+Answer = Response | tuple[int, Mapping[str, Any]]
 Handler = Callable[[Service, Request], Awaitable[Answer]]
 METRICS, PUT_BLOB = "queries.metrics.metrics", "http.blobs.put"
 
@@ -74,7 +74,7 @@ ROUTES: list[tuple[str, str, str, str, bool]] = [
     ("/v1/fleets/{fleet}", "GET", "http.supply.fleets.one", "read", False),
     ("/v1/fleets/{fleet}", "DELETE", "http.supply.fleets.delete", "admin", True),
     ("/v1/fleets/{fleet}/cost", "GET", "http.supply.fleets.cost", "read", False),
-    ("/v1/fleets/{fleet}/snapshot", "GET", "http.supply.fleets.snapshot", "read", False),
+    ("/v1/fleets/{fleet}/admission", "POST", "queries.renting.admission.ask", "submit", False),
     ("/v1/fleets/{fleet}/change", "POST", "http.supply.fleets.change", "admin", True),
     ("/v1/fleets/{fleet}/{action}", "POST", "http.supply.fleets.switch", "admin", True),
     ("/v1/machines", "GET", "http.supply.machines.machines", "read", False),
@@ -94,6 +94,7 @@ ROUTES: list[tuple[str, str, str, str, bool]] = [
     ("/v1/sites", "POST", "sites.api.create", "admin", True),
     ("/v1/sites", "GET", "sites.api.sites", "read", False),
     ("/v1/sites/{site}", "GET", "sites.api.one_site", "read", False),
+    ("/v1/sites/{site}/change", "POST", "sites.api.change", "admin", True),
     ("/v1/site/exchange", "POST", "sites.exchange.exchange", "site", True),
     ("/v1/site/requests", "POST", "sites.api.ask", "submit", True),
     ("/v1/site/requests", "GET", "sites.api.requests", "read", False),

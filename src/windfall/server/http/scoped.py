@@ -23,7 +23,7 @@ JOB = "/v1/jobs/{job}"
 WITHOUT_JOB = frozenset(
     {
         "/v1/jobs", "/v1/events", "/v1/hosts", "/v1/pools", "/v1/stream", "/v1/blobs/{sha}", "/v1/console/links",
-        "/v1/console/session",
+        "/v1/console/session", "/v1/fleets/{fleet}/admission",
     }
 )  # fmt: skip
 """Routes that show nothing of other users' jobs, by themselves or because they ask `sees`."""

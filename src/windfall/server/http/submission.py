@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Struct
 from starlette.requests import Request
 
+from windfall.api.answers import Cancelled, JobStatus, Retried
+from windfall.api.asking import Admission
+from windfall.api.requests import CancelBody, Changes, RetryBody, SubmitBody, read_changes
+from windfall.api.small import Forgotten, Submitted, Total
 from windfall.bags import spec as specs
 from windfall.bags.chunks import Chunk, check_chunk
+from windfall.bags.outline import outlined
 from windfall.bags.rendering import Renderer
 from windfall.bags.spec import JobSpec, parse_memory
 from windfall.bounds import (
-    BROKEN,
-    MAX_MICROUSD,
-    MAX_REPLICAS,
-    MAX_RESOURCES,
     MAX_TASKS,
-    Amount,
-    Attributes,
     Count,
-    Name,
-    Seconds,
     TaskCount,
-    Text,
-    Tries,
-    broken,
     read_json,
 )
 from windfall.core import events as ev
@@ -75,6 +69,8 @@ def rules_of(spec: JobSpec, paused: bool = False, replication: str = IDLE_SLOTS)
         max_replicas=spec.max_replicas or 0,
         fleet=spec.fleet,
         quorum=spec.quorum,
+        data_gb=spec.data_gb,
+        task_data_gb=spec.task_data_gb,
     )
 
 
@@ -94,8 +90,10 @@ def classes_of(spec: JobSpec) -> list[TaskClass]:
             executable=executable,
             fixed_memory=spec.fixed_memory,
             checkpoint_auto=spec.checkpoint_auto,
+            checkpoint_s=None if spec.checkpoint_auto else spec.checkpoint_s,
             needs=needs_of(dict(needs.resources)),
             container=bool(spec.image),
+            nodes=needs.nodes,
         )
         for needs in spec.task_classes()
     ]
@@ -125,17 +123,7 @@ def known_policies(texts: dict[str, str]) -> BagPolicy:
     return ClassAdPolicy(named_policies(texts))
 
 
-class SubmitBody(Struct):
-    """`POST /v1/jobs`."""
-
-    spec: msgspec.Raw
-    count: TaskCount = 0
-    seal: bool = False
-    shape: list[str] | None = None
-    estimates: str | None = None
-
-
-async def submit(service: Service, request: Request) -> tuple[int, Json]:
+async def submit(service: Service, request: Request) -> tuple[int, Submitted]:
     body = await typed_body(request, SubmitBody)
     spec = _owned(service, specs.decode(bytes(body.spec)), scoped.user_of(request))
     Renderer(spec)  # compiles the templates, and refuses what does not compile
@@ -150,12 +138,17 @@ async def submit(service: Service, request: Request) -> tuple[int, Json]:
         raise BadInput("a workflow is sealed when its tasks have been sent")
     _check_inputs(service, spec)
     check_rented(service, spec, shape is not None or bool(spec.like))
-    check_fleet(service, spec)
+    check_fleet(service, spec, shape is not None or bool(spec.like))
     _check_validator(service, spec)
+    known = service.state.bags.by_key.get(spec.key) if spec.key else None
+    admission = None
+    if body.late != "accept" and known is None:
+        admission = await _admitted(service, spec, body, scoped.user_of(request))
+        check_fleet(service, spec)  # it may have been drained or deleted meanwhile
     now = service.driver.clock()
     job = service.state.bags.next
     submitted = ev.JobSubmitted(now, rules_of(spec, replication=service.state.settings.replication), classes_of(spec))
-    known = service.state.bags.by_key.get(spec.key) if spec.key else None
+    known = service.state.bags.by_key.get(spec.key) if spec.key else None  # again: time has passed
     if known is not None:
         bag = service.state.bags[known]
         await service.driver.submit([submitted, *_missing(bag, count, body.seal, now)])
@@ -173,7 +166,21 @@ async def submit(service: Service, request: Request) -> tuple[int, Json]:
     row = JobRow(job, specs.encode(spec))
     records = await service.driver.submit([submitted, *following], lambda made: Batch(jobs=[row]))
     assert isinstance(records[0].decided, JobTaken) and records[0].decided.job == job
-    return 201, {"job": job, "known": False, "total": count}
+    told: Submitted = {"job": job, "known": False, "total": count}
+    return 201, told if admission is None else {**told, "admission": admission}
+
+
+async def _admitted(service: Service, spec: JobSpec, body: SubmitBody, user: str) -> Admission | None:
+    """What the fleet says of a job that has not been submitted; None if it cannot say."""
+    from windfall.server.queries.renting.admission import outline_of, refuse_late
+
+    if not spec.fleet or spec.deadline_s is None:
+        raise BadInput("'late' goes with a fleet and a deadline", hint='as in: "fleet": "night", "deadline_s": 7200')
+    outline = body.outline or (outline_of(service, spec) if spec.like else outlined(spec, body.count, []))
+    if outline is None:
+        raise BadInput("how long do the tasks take?", hint="send 'outline', or a range with an estimate")
+    asked = msgspec.structs.replace(outline, deadline_s=spec.deadline_s, every_s=None)
+    return await refuse_late(service, spec.fleet, asked, spec.confidence, body.late == "reject", user)
 
 
 def _check_inputs(service: Service, spec: JobSpec) -> None:
@@ -225,7 +232,7 @@ class TasksHeader(Struct, forbid_unknown_fields=True):
     append: bool = False  # the job was complete, and becomes longer
 
 
-async def add_tasks(service: Service, request: Request) -> tuple[int, Json]:
+async def add_tasks(service: Service, request: Request) -> tuple[int, Total]:
     # The job is looked for when the body is here: while it arrives, the job may be forgotten.
     header, chunks = read_chunks(await limited_body(request))
     bag = service.bag(request.path_params["job"])
@@ -294,7 +301,7 @@ def read_chunks(body: bytes) -> tuple[TasksHeader, list[Chunk]]:
     return header, chunks
 
 
-async def seal(service: Service, request: Request) -> tuple[int, Json]:
+async def seal(service: Service, request: Request) -> tuple[int, Total]:
     bag = service.bag(request.path_params["job"])
     workflows.refuse_odd_count(bag, bag.total, seal=True)
     if not bag.sealed:
@@ -302,17 +309,7 @@ async def seal(service: Service, request: Request) -> tuple[int, Json]:
     return 200, {"total": bag.total}
 
 
-TaskList = Annotated[list[Count], Meta(max_length=MAX_TASKS)]
-
-
-class CancelBody(Struct):
-    """`POST /v1/jobs/JOB/cancel`; without `tasks` the whole job is meant."""
-
-    tasks: TaskList | None = None
-    reason: Text | None = None
-
-
-async def cancel(service: Service, request: Request) -> tuple[int, Json]:
+async def cancel(service: Service, request: Request) -> tuple[int, Cancelled]:
     body = await typed_body(request, CancelBody)
     bag = service.bag(request.path_params["job"])
     before = bag.counts[4]
@@ -331,15 +328,7 @@ def _tasks(tasks: list[int] | None, total: int) -> list[int] | None:
     return list(dict.fromkeys(tasks))
 
 
-class RetryBody(Struct):
-    """`POST /v1/jobs/JOB/retry`; without `tasks` all that failed are meant."""
-
-    tasks: TaskList | None = None
-    cancelled: bool = False
-    memory: Name | Count | None = None
-
-
-async def retry(service: Service, request: Request) -> tuple[int, Json]:
+async def retry(service: Service, request: Request) -> tuple[int, Retried]:
     body = await typed_body(request, RetryBody)
     bag = service.bag(request.path_params["job"])
     tasks = _tasks(body.tasks, bag.total)
@@ -352,7 +341,7 @@ async def retry(service: Service, request: Request) -> tuple[int, Json]:
     return 200, {"job": bag.number, "retried": len(record.decided.tasks)}
 
 
-async def change(service: Service, request: Request) -> tuple[int, Json]:
+async def change(service: Service, request: Request) -> tuple[int, JobStatus]:
     body = await limited_body(request) or b"{}"
     bag = service.bag(request.path_params["job"])
     await _change(service, bag.number, read_changes(body))
@@ -365,53 +354,27 @@ class StillNeeded(BadInput):
     code = "job-needed"
 
 
-async def forget(service: Service, request: Request) -> tuple[int, Json]:
+async def forget(service: Service, request: Request) -> tuple[int, Forgotten]:
     """Forget a job that has ended: its tasks, results and specification go in the transaction of the record."""
     bag = service.bag(request.path_params["job"])
-
-    def gone(made: list[Record]) -> Batch:
-        return Batch(forgotten=[] if _refusal(made[0]) else [bag.number])
-
-    records = await service.driver.submit([ev.JobForgotten(service.driver.clock(), bag.number)], gone)
-    if refused := _refusal(records[0]):
+    if refused := await let_go(service, bag.number):
         hint = "" if bag.finished_t is not None else f"cancel it first: windfall cancel {bag.number}"
         raise StillNeeded(refused, hint=hint)
     return 200, {"forgotten": bag.number, "name": bag.rules.name, "tasks": bag.total}
 
 
+async def let_go(service: Service, job: int) -> str:
+    """Forget a job, or say why it is kept."""
+
+    def gone(made: list[Record]) -> Batch:
+        return Batch(forgotten=[] if _refusal(made[0]) else [job])
+
+    return _refusal((await service.driver.submit([ev.JobForgotten(service.driver.clock(), job)], gone))[0])
+
+
 def _refusal(record: Record) -> str:
     assert isinstance(record.decided, JobLetGo)
     return record.decided.refused
-
-
-class Changes(Struct, kw_only=True, forbid_unknown_fields=True):
-    """What may be changed on a job that runs. What is not named stays as it is."""
-
-    priority: Amount | UnsetType = UNSET
-    paused: bool | UnsetType = UNSET
-    memory: Name | Count | UnsetType | None = UNSET
-    wall_s: Seconds | UnsetType | None = UNSET
-    max_failures: Tries | UnsetType = UNSET
-    max_losses: Tries | UnsetType = UNSET
-    max_failed_tasks: TaskCount | UnsetType | None = UNSET
-    policies: dict[Name, Text | None] | UnsetType = UNSET
-    deadline_s: Seconds | UnsetType | None = UNSET
-    budget_usd: Annotated[float, Meta(ge=0, le=MAX_MICROUSD / 1000000.0)] | Name | UnsetType | None = UNSET
-    attributes: Attributes | UnsetType = UNSET
-    replication: Literal["idle-slots", "queued"] | UnsetType = UNSET
-    max_replicas: Annotated[int, Meta(ge=1, le=MAX_REPLICAS)] | UnsetType = UNSET
-    fixed_memory: bool | UnsetType = UNSET
-    resources: Annotated[dict[Name, Amount], Meta(max_length=MAX_RESOURCES)] | UnsetType = UNSET
-
-
-def read_changes(body: bytes) -> Changes:
-    """The changes that somebody asks for; an error names the field, and what it may be."""
-    try:
-        return msgspec.json.decode(body, type=Changes)
-    except msgspec.ValidationError as error:
-        raise specs.bad_field(error, "the change", Changes.__struct_fields__) from None
-    except BROKEN as error:
-        raise broken(error, "the body") from None
 
 
 async def _change(service: Service, job: int, wanted: Changes) -> None:

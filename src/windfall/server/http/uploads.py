@@ -22,7 +22,7 @@ from windfall.errors import BadInput
 from windfall.server.limits import RETRY_AFTER_S, TooBusy, TooLarge
 from windfall.store.checks import wrong_hash
 from windfall.store.contract import Store
-from windfall.store.files import naming
+from windfall.store.sqlite.files import naming
 
 PIECE_BYTES = 1 << 20
 WRITERS = 4
@@ -114,7 +114,7 @@ class Uploads:
             )  # fmt: skip
 
     def removed(self, count: int) -> None:
-        """Blobs of so many bytes are no longer kept."""
+        """Take the size of removed blobs off what is counted."""
         if self._kept_bytes is not None:
             self._kept_bytes -= count
 

@@ -13,6 +13,7 @@ import msgspec
 from starlette.requests import Request
 
 from windfall import graph as graphs
+from windfall.api.small import Classes, GraphTask, OneClass, WorkflowClass, WorkflowGraph
 from windfall.bags.spec import JobSpec
 from windfall.bounds import MAX_SECONDS
 from windfall.core import events as ev
@@ -121,7 +122,7 @@ def numbered(service: Service, bag: Bag, name: str) -> int:
     )
 
 
-async def graph(service: Service, request: Request) -> tuple[int, Json]:
+async def graph(service: Service, request: Request) -> tuple[int, WorkflowGraph]:
     """A workflow with the states of its tasks, to be drawn."""
     bag = service.bag(request.path_params["job"])
     await service.driver.settled()
@@ -130,14 +131,14 @@ async def graph(service: Service, request: Request) -> tuple[int, Json]:
     return 200, described(service, bag)
 
 
-def described(service: Service, bag: Bag) -> Json:
+def described(service: Service, bag: Bag) -> WorkflowGraph:
     """A workflow and its tasks: names, states, parents."""
     assert bag.shape is not None
     renderer, columns, blocked = service.renderer(bag.number), bag.columns, service.blocked(bag)
-    tasks = [
+    tasks: list[GraphTask] = [
         {
             "task": task,
-            "name": renderer.name(task),
+            "name": renderer.name(task) or str(task),
             "state": STATE_NAMES[columns.state[task]],
             "blocked": task in blocked,
             "parents_left": bag.queues.parents_left[task],
@@ -147,13 +148,15 @@ def described(service: Service, bag: Bag) -> Json:
         }
         for task in range(bag.total)
     ]
-    about = {"job": bag.number, "name": bag.rules.name, "state": bag.state, "class": bag.rules.workflow_class}
-    return {**about, "tasks": tasks}
+    return {
+        "job": bag.number, "name": bag.rules.name, "state": bag.state, "class": bag.rules.workflow_class,
+        "tasks": tasks,
+    }  # fmt: skip
 
 
-async def classes(service: Service, request: Request) -> tuple[int, Json]:
+async def classes(service: Service, request: Request) -> tuple[int, Classes]:
     """The classes of workflows: what defines each, and how its jobs fare."""
-    rows: dict[str, Json] = {
+    rows: dict[str, WorkflowClass] = {
         name: {"class": name, "job": job, "tasks": service.state.bags[job].total, "jobs": 0, "running": 0, "failed": 0}
         for name, job in service.classes().items()
     }
@@ -165,7 +168,7 @@ async def classes(service: Service, request: Request) -> tuple[int, Json]:
     return 200, {"classes": list(rows.values())}
 
 
-async def one_class(service: Service, request: Request) -> tuple[int, Json]:
+async def one_class(service: Service, request: Request) -> tuple[int, OneClass]:
     """What a client needs to submit another job of a class."""
     first = first_of_class(service, request.path_params["name"])
     spec = msgspec.to_builtins(service.spec(first.number))

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from windfall.api.answers import JobStatus
+from windfall.api.market import LearnedOffer
 from windfall.core.records import FORMAT, decode_record
 from windfall.core.state.jobs.bags import Bag, blocked_tasks
 from windfall.core.state.snapshot import load
@@ -20,12 +22,10 @@ from windfall.server.queries.by_reference import bag_of
 from windfall.server.queries.downtime import Span, downtimes
 from windfall.server.queries.one_job import job_status
 from windfall.store.formats import format_at
-from windfall.store.looking import LookingStore
+from windfall.store.sqlite.looking import LookingStore
 
 if TYPE_CHECKING:
     from windfall.store.contract import Loaded
-
-Json = dict[str, Any]
 
 
 class AtRest:
@@ -44,15 +44,15 @@ class AtRest:
     def blocked(self, bag: Bag) -> frozenset[int]:
         return blocked_tasks(bag)
 
-    def job(self, reference: str) -> Json:
+    def job(self, reference: str) -> JobStatus:
         """The status of one job by number, name or `last`. NotFound if there is none."""
         return job_status(self, bag_of(self.state, reference))
 
-    def jobs(self) -> list[Json]:
+    def jobs(self) -> list[JobStatus]:
         """The status of every job, the newest first."""
         return [job_status(self, bag) for bag in reversed(self.state.bags.values())]
 
-    def market(self) -> list[Json]:
+    def market(self) -> list[LearnedOffer]:
         """What was learned of each offer."""
         from windfall.server.queries.renting.market import market_rows  # not above: it loads the libraries of numbers
 

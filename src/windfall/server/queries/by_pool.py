@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct, field
 from starlette.requests import Request
 
+from windfall.api.answers import JobPool, JobPools
 from windfall.core.renting import money
 from windfall.core.renting.machines import machines_of
 from windfall.core.renting.shares import shares_of
@@ -36,12 +37,12 @@ class PoolSum(Struct):
     hosts: set[int] = field(default_factory=set)
 
 
-async def pools(service: Service, request: Request) -> tuple[int, Json]:
+async def pools(service: Service, request: Request) -> tuple[int, JobPools]:
     bag = service.bag(request.path_params["job"])
     return 200, {"job": bag.number, "name": bag.rules.name, "pools": await rows(service, bag)}
 
 
-async def rows(service: Service, bag: Bag) -> list[Json]:
+async def rows(service: Service, bag: Bag) -> list[JobPool]:
     """One row for each pool that has done something for the job, the one with the most tasks first."""
     columns = bag.columns
     # Copies, for a thread: a million tasks take a while, and the loop must not wait.
@@ -50,7 +51,7 @@ async def rows(service: Service, bag: Bag) -> list[Json]:
     sums = await asyncio.to_thread(_sums, *parts, names)
     owed, machines = _owed(service, bag)
     lost = bag.tally.lost_by_pool
-    found = []
+    found: list[JobPool] = []
     for pool in dict.fromkeys([*sums, *lost, *owed]):
         mine = sums.get(pool, PoolSum())
         span_s = mine.last_t - mine.first_t

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-Json = dict[str, Any]
+from windfall.api.explained import Group
+
 Kind = tuple[str, int | None]
 """Cause and exit code."""
 MOST_READ = 500
@@ -61,7 +62,7 @@ class Groups:
     """Failures as they are found, gathered in groups."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[Any, ...], Json] = {}
+        self._found: dict[tuple[Any, ...], Group] = {}
         self._alike: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         """Groups by what their first line says with its parameters left in."""
 
@@ -93,7 +94,7 @@ class Groups:
         group["count"] += len(tasks)
         group["tasks"] += tasks[: MOST_LISTED - len(group["tasks"])]
 
-    def ordered(self) -> list[Json]:
+    def ordered(self) -> list[Group]:
         """Final ones first; kinds together, the largest kind first; in a kind the largest group first."""
         totals = _totals(self._found.values())
         return sorted(
@@ -104,12 +105,12 @@ class Groups:
         )  # fmt: skip
 
 
-def _kind(group: Json) -> tuple[Any, ...]:
+def _kind(group: Group) -> tuple[Any, ...]:
     code = group["exit_code"]
     return (group["final"], group["cause"], -1 if code is None else code)
 
 
-def _totals(groups: Iterable[Json]) -> dict[tuple[Any, ...], int]:
+def _totals(groups: Iterable[Group]) -> dict[tuple[Any, ...], int]:
     totals: dict[tuple[Any, ...], int] = {}
     for group in groups:
         totals[_kind(group)] = totals.get(_kind(group), 0) + group["count"]

@@ -12,6 +12,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from windfall.api.answers import HostCounts, Hosts, Jobs, JobStatus, OneHost, Tasks
+from windfall.api.explained import Explained, Groups, Step, Timeouts
+from windfall.api.renting import SharedMachine
+from windfall.api.small import EventRow, Events, ParametersDigest, Rendered
 from windfall.bags.chunks import add_to_digest
 from windfall.bags.rendering import Renderer
 from windfall.bounds import MAX_INTEGER
@@ -66,7 +70,7 @@ def whole(request: Request, name: str, default: int, most: float = MAX_INTEGER) 
     return max(0, int(from_query(request, name, default, most)))
 
 
-async def jobs(service: Service, request: Request) -> tuple[int, Json]:
+async def jobs(service: Service, request: Request) -> tuple[int, Jobs]:
     wanted = request.query_params.get("state")
     before, limit = whole(request, "before", MAX_INTEGER), whole(request, "limit", MAX_INTEGER)
     seen = [bag for bag in service.state.bags.values() if scoped.sees(request, bag)]
@@ -77,7 +81,7 @@ async def jobs(service: Service, request: Request) -> tuple[int, Json]:
     return 200, {"jobs": told, "next": following, "total": len(seen)}
 
 
-async def job(service: Service, request: Request) -> tuple[int, Json]:
+async def job(service: Service, request: Request) -> tuple[int, JobStatus]:
     bag = service.bag(request.path_params["job"])
     version = int(from_query(request, "version", -1))
     wait_s = from_query(request, "wait_s", 0.0)
@@ -93,7 +97,7 @@ async def job_spec(service: Service, request: Request) -> tuple[int, Json]:
     return 200, msgspec.to_builtins(service.spec(service.bag(request.path_params["job"]).number))
 
 
-async def parameters(service: Service, request: Request) -> tuple[int, Json]:
+async def parameters(service: Service, request: Request) -> tuple[int, ParametersDigest]:
     """A hash of the parameters of a job's first tasks, so that a list can be compared without being sent."""
     bag = service.bag(request.path_params["job"])
     spec, count = service.spec(bag.number), whole(request, "tasks", bag.total)
@@ -108,7 +112,7 @@ async def parameters(service: Service, request: Request) -> tuple[int, Json]:
     return 200, {"tasks": count, "sha256": total.hexdigest()}
 
 
-async def tasks(service: Service, request: Request) -> tuple[int, Json]:
+async def tasks(service: Service, request: Request) -> tuple[int, Tasks]:
     bag = service.bag(request.path_params["job"])
     state = request.query_params.get("state")
     if state and state not in STATE_NAMES:
@@ -128,7 +132,7 @@ def one_task(bag: Bag, text: str) -> int:
     return task
 
 
-async def render(service: Service, request: Request) -> tuple[int, Json]:
+async def render(service: Service, request: Request) -> tuple[int, Rendered]:
     bag = service.bag(request.path_params["job"])
     task = one_task(bag, request.path_params["task"])
     renderer = service.renderer(bag.number)
@@ -138,13 +142,14 @@ async def render(service: Service, request: Request) -> tuple[int, Json]:
         "task": task,
         "argv": rendered.argv,
         "params": renderer.parameters(task),
+        "stdin": None if renderer.spec.kind == "call" else rendered.payload.decode(),
         "env": spec.env,
         "cwd": spec.cwd,
         "overrides": rendered.overrides,
     }
 
 
-async def explain(service: Service, request: Request) -> tuple[int, Json]:
+async def explain(service: Service, request: Request) -> tuple[int, Explained]:
     """Why a job or a task waits, or the story of a task, by the code that decides."""
     bag = service.bag(request.path_params["job"])
     text = request.query_params.get("task")
@@ -160,11 +165,20 @@ async def explain(service: Service, request: Request) -> tuple[int, Json]:
     if task is not None:
         _add_texts(told["story"], await _outputs(service, bag, [task]), task)
     else:
+        if scoped.user_of(request):
+            told["sharing"] = [_own_part(row, bag.number) for row in told["sharing"]]
         told["last_plans"], told["strangers"] = await money.last_plans(service, bag), money.strangers(service, bag)
     return 200, told
 
 
-def _add_texts(story: list[Json], outputs: dict[tuple[int, int], Packed], task: int) -> None:
+def _own_part(row: SharedMachine, job: int) -> SharedMachine:
+    """A shared machine as the owner of one job sees it: how many others there are, and nothing else of them."""
+    others = len(row["jobs"]) - 1
+    said = [f"it is shared with {others} other job{'s' * (others != 1)}"] if others else []
+    return {**row, "jobs": [part for part in row["jobs"] if part["job"] == job], "because": said}
+
+
+def _add_texts(story: list[Step], outputs: dict[tuple[int, int], Packed], task: int) -> None:
     """Add to each ended attempt of a story why it ended, in the worker's words and in its own last line."""
     for step in story:
         if "cause" in step:
@@ -335,7 +349,7 @@ def _news(service: Service, key: tuple[int, int, int], out_from: int, err_from: 
     return bool(stdout or stderr)
 
 
-async def groups(service: Service, request: Request) -> tuple[int, Json]:
+async def groups(service: Service, request: Request) -> tuple[int, Groups]:
     """Failures grouped by kind and by what their last lines have in common, the largest kind first."""
     bag = service.bag(request.path_params["job"])
     failed, _ = tasks_in(bag, frozenset({FAILED}), 0, bag.total)
@@ -373,7 +387,7 @@ def _add(
 # --- events and hosts -----------------------------------------------------------------------------------------------
 
 
-async def events(service: Service, request: Request) -> tuple[int, Json]:
+async def events(service: Service, request: Request) -> tuple[int, Events]:
     after = whole(request, "after", 0)
     limit = whole(request, "limit", 1000, MAX_ROWS)
     reference = request.query_params.get("job")
@@ -385,16 +399,20 @@ async def events(service: Service, request: Request) -> tuple[int, Json]:
     return 200, {"events": listed, "next": seen}
 
 
-def _events_from(store: Store, after: int, limit: int, job: int | None) -> tuple[list[Json], int]:
+def _events_from(store: Store, after: int, limit: int, job: int | None) -> tuple[list[EventRow], int]:
     """Up to `limit` records behind `after`, all or those of a job, and the last one that was looked at."""
-    listed: list[Json] = []
+    listed: list[EventRow] = []
     while rows := store.records(after, limit):
         for row in rows:
             after = row.seq
             record = decode_record(row.data)
             if job is None or job in mentioned_jobs(record):
-                spelled = {"event": spell(record.event), "decided": spell(record.decided)}
-                listed.append({"seq": row.seq, "t": row.t, "type": row.kind, "job": shown_job(row.job), **spelled})
+                listed.append(
+                    {
+                        "seq": row.seq, "t": row.t, "type": row.kind, "job": shown_job(row.job),
+                        "event": spell(record.event), "decided": spell(record.decided),
+                    }
+                )  # fmt: skip
                 if len(listed) == limit:
                     return listed, after
     return listed, after
@@ -412,7 +430,7 @@ def spell(struct: Any) -> Any:
     return struct
 
 
-async def hosts(service: Service, request: Request) -> tuple[int, Json]:
+async def hosts(service: Service, request: Request) -> tuple[int, Hosts]:
     """By name in pages of `limit`, from behind `after` on; all in the order of their joining without a limit."""
     known, wanted = service.state.hosts, request.query_params.get("state")
     listed = [host for host in known.values() if not wanted or host.state == wanted]
@@ -422,13 +440,19 @@ async def hosts(service: Service, request: Request) -> tuple[int, Json]:
         behind = sorted((host.name, host) for host in listed if host.name > after)
         listed = [host for _, host in behind[:limit]]
         following = listed[-1].name if 0 < limit < len(behind) else None
-    counts = {
+    counts: HostCounts = {
         "live": len(known.live), "unknown": len(known.unknown), "slots": known.live_slots, "total": len(known),
     }  # fmt: skip
-    return 200, {"hosts": [host_row(service, host) for host in listed], "next": following, "counts": counts}
+    return 200, {
+        "hosts": [host_row(service, host) for host in listed], "next": following, "counts": counts,
+        "forgotten": [
+            {"pool": pool, "hosts": sum_.hosts, "done": sum_.done, "failed": sum_.failed, "lost": sum_.lost}
+            for pool, sum_ in known.forgotten.items()
+        ],
+    }  # fmt: skip
 
 
-async def learned_timeouts(service: Service, request: Request) -> tuple[int, Json]:
+async def learned_timeouts(service: Service, request: Request) -> tuple[int, Timeouts]:
     """What has been learned about silence, per pool and bag."""
     pool = request.query_params.get("pool")
     return 200, {
@@ -441,7 +465,7 @@ async def learned_timeouts(service: Service, request: Request) -> tuple[int, Jso
     }
 
 
-async def host(service: Service, request: Request) -> tuple[int, Json]:
+async def host(service: Service, request: Request) -> tuple[int, OneHost]:
     name = request.path_params["host"]
     found = service.state.host(name)
     if found is None:

@@ -73,8 +73,10 @@ def _of_jobs(service: Service) -> Iterator[Metric]:
     yield _gauges("windfall_jobs", "Jobs by state.", "state", jobs)
     yield _gauge("windfall_jobs_late", "Unfinished jobs behind their deadline.", late)
     yield _gauges("windfall_tasks", "Tasks by state.", "state", dict(zip(STATE_NAMES, tasks, strict=True)))
-    yield _counter("windfall_attempts", "Attempts that were handed out.", attempts)
-    yield _counters("windfall_attempts_lost", "Attempts that were lost with their hosts, by pool.", "pool", lost)
+    rising = service.rising
+    yield _counter("windfall_attempts", "Attempts that were handed out.", rising.of("attempts", attempts))
+    ever_lost = {pool: rising.of("lost", lost[pool], pool) for pool in {*lost, *rising.labels("lost")}}
+    yield _counters("windfall_attempts_lost", "Attempts that were lost with their hosts, by pool.", "pool", ever_lost)
 
 
 def _of_hosts(service: Service) -> Iterator[Metric]:

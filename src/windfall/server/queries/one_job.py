@@ -5,17 +5,16 @@ Loads little: `windfall status` uses it without a server, and what few jobs need
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from windfall.core.state.jobs.columns import CANCELLED, DONE, FAILED, HELD, WAITING
 from windfall.server.queries.downtime import Span, within
 from windfall.wire.messages import CAUSES
 
 if TYPE_CHECKING:
+    from windfall.api.answers import JobMoney, JobPlan, JobStatus, JobWorkflow
     from windfall.core.state.jobs.bags import Bag
     from windfall.core.state.state import State
-
-Json = dict[str, Any]
 
 
 class Known(Protocol):
@@ -31,11 +30,12 @@ class Known(Protocol):
     def blocked(self, bag: Bag) -> frozenset[int]: ...
 
 
-def job_status(known: Known, bag: Bag) -> Json:
+def job_status(known: Known, bag: Bag) -> JobStatus:
     """One job, in one look."""
     counts = bag.counts
     now = known.now()
     end = bag.tally.last_result_t if bag.finished_t is not None and bag.tally.last_result_t else bag.finished_t or now
+    money, plan = _renting(known.state, bag, now)
     return {
         "job": bag.number,
         "name": bag.rules.name,
@@ -67,7 +67,8 @@ def job_status(known: Known, bag: Bag) -> Json:
         "slots": known.state.hosts.live_slots,
         "version": known.versions.get(bag.number, 0),
         "workflow": _workflow(known, bag),
-        **_renting(known.state, bag, now),
+        "money": money,
+        "plan": plan,
     }
 
 
@@ -77,7 +78,7 @@ def changed_t(bag: Bag) -> float:
     return max(bag.submitted_t, bag.tally.last_result_t or 0.0, live[-1].sent if live else 0.0)
 
 
-def _workflow(known: Known, bag: Bag) -> Json | None:
+def _workflow(known: Known, bag: Bag) -> JobWorkflow | None:
     """The part of a job's status that only a workflow has."""
     if bag.shape is None:
         return None
@@ -89,10 +90,10 @@ def _workflow(known: Known, bag: Bag) -> Json | None:
     }
 
 
-def _renting(state: State, bag: Bag, now: float) -> Json:
-    """The parts that only a job that rents machines has."""
+def _renting(state: State, bag: Bag, now: float) -> tuple[JobMoney | None, JobPlan | None]:
+    """The parts that only a job that rents machines has: `money` and `plan`."""
     if state.fleet.plan_of(bag.number) is None:
-        return {"money": None, "plan": None}
+        return None, None
     from windfall.core.explain.plan import money_of, plan_of
 
-    return {"money": money_of(state, bag, now), "plan": plan_of(state, bag)}
+    return money_of(state, bag, now), plan_of(state, bag)

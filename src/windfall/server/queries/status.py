@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from windfall.api.answers import HostRow, PoolMode, PoolRow, TaskRow, VolunteerRecord
 from windfall.core.state.hosts.hosts import GONE, Host
 from windfall.core.state.hosts.pools import OPEN
+from windfall.core.state.hosts.reliability import Reliability
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import DONE, HELD, NO_EXIT, STATE_NAMES
 from windfall.core.supply.overlay import remark
@@ -18,13 +20,13 @@ from windfall.wire.messages import CAUSES
 Json = dict[str, Any]
 
 
-def task_row(service: Service, bag: Bag, task: int) -> Json:
+def task_row(service: Service, bag: Bag, task: int) -> TaskRow:
     """One task as `windfall tasks` shows it."""
     columns = bag.columns
     state = columns.state[task]
     ended = columns.attempt[task] > 0
     host = service.state.hosts.get(columns.host[task])
-    row: Json = {
+    row: TaskRow = {
         "task": task,
         "state": STATE_NAMES[state],
         "attempts": columns.attempts[task],
@@ -69,7 +71,7 @@ def recovered(bag: Bag, limit: int) -> list[int]:
     return found
 
 
-def pool_rows(service: Service) -> list[Json]:
+def pool_rows(service: Service) -> list[PoolRow]:
     """The pools: what they may give, what they give, and what is missing, by the code that asks for it."""
     state, now = service.state, service.driver.clock()
     supply = supply_of(state, now)
@@ -99,7 +101,7 @@ def pool_rows(service: Service) -> list[Json]:
     ]
 
 
-def mode_fields(service: Service, pool: str) -> Json:
+def mode_fields(service: Service, pool: str) -> PoolMode:
     """What an operator has said about a pool."""
     found = service.state.supply.modes.get(pool)
     return {
@@ -110,7 +112,7 @@ def mode_fields(service: Service, pool: str) -> Json:
     }
 
 
-def host_row(service: Service, host: Host) -> Json:
+def host_row(service: Service, host: Host) -> HostRow:
     record = host.record
     return {
         "host": host.name,
@@ -132,5 +134,11 @@ def host_row(service: Service, host: Host) -> Json:
         "blocked": host.access.blocked,
         "blocked_until": host.access.blocked_until,
         "draining": host.access.draining,
+        "volunteer": _volunteer(record) if host.owner else None,
         "ad": host.ad,
     }
+
+
+def _volunteer(record: Reliability) -> VolunteerRecord:
+    """What a host of a volunteer has earned, and what others' results have said of its own."""
+    return {"credit": record.credit, "confirmed_in_a_row": record.valid, "contradicted": record.invalid}

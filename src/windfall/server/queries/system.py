@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 from starlette.requests import Request
 
 from windfall import __version__
+from windfall.api.about import System, Times
 from windfall.drivers.following import Following
 from windfall.drivers.timings import BOUNDS_S, Timings
 from windfall.figures.charts import histogram_of_cells
 from windfall.server.service import Service
 from windfall.wire import VERSION
 
-Json = dict[str, Any]
 PAGE_BYTES = 4096
 
 
-async def system(service: Service, request: Request) -> tuple[int, Json]:
+async def system(service: Service, request: Request) -> tuple[int, System]:
     """Times of the event loop, of commits and of exchanges, lengths of queues, and sizes."""
     driver, state = service.driver, service.state
     times = {
@@ -36,7 +35,7 @@ async def system(service: Service, request: Request) -> tuple[int, Json]:
         "standby_of": driver.leader.url if isinstance(driver, Following) else None,
         "illness": driver.illness(),
         "snapshot_error": driver.snapshot_error,
-        "times": {name: {"what": what, **told(each)} for name, (what, each) in times.items()},
+        "times": {name: told(what, each) for name, (what, each) in times.items()},
         "queues": {
             "records_to_commit": driver.uncommitted,
             "hosts_waiting_for_work": service.hosts_waiting,
@@ -58,10 +57,11 @@ async def system(service: Service, request: Request) -> tuple[int, Json]:
     }
 
 
-def told(times: Timings) -> Json:
+def told(what: str, times: Timings) -> Times:
     """How many there were, their mean, and upper bounds of the middle and of 99 of 100; null beyond the last cell."""
     count = sum(times.counts)
     return {
+        "what": what,
         "count": count,
         "mean_s": times.sum_s / count if count else None,
         "half_s": _bound(times, 0.5),

@@ -8,6 +8,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from windfall.api.small import Rows
 from windfall.bags.rendering import Renderer
 from windfall.core.events import ResultsReported
 from windfall.core.records import decode_record
@@ -18,7 +19,7 @@ Json = dict[str, Any]
 _LOG_ROWS = 2000
 
 
-async def commands(service: Service, request: Request) -> tuple[int, Json]:
+async def commands(service: Service, request: Request) -> tuple[int, Rows]:
     """`[task, command, parameters]` of every task from `after` on; `next` is where to go on, null at the end."""
     bag = service.bag(request.path_params["job"])
     first = whole(request, "after", 0)
@@ -38,7 +39,7 @@ def _command(renderer: Renderer, task: int, attempt: int) -> tuple[str, str | di
         return "", None
 
 
-async def usage(service: Service, request: Request) -> tuple[int, Json]:
+async def usage(service: Service, request: Request) -> tuple[int, Rows]:
     """`[task, attempt, cpu_s, rss_bytes]` of reported attempts, in pages of the log behind record `after`."""
     bag = service.bag(request.path_params["job"])
     rows, following = await asyncio.to_thread(_used, service, bag.number, whole(request, "after", 0))

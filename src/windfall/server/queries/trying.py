@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from msgspec import Struct
 from starlette.requests import Request
 
+from windfall.api.asking import TriedHost, TriedPolicy
 from windfall.bounds import Name, Text
 from windfall.core.matching.ads import bag_ad, class_ad, host_ad, pool_ad, queue_ad
 from windfall.core.state.hosts.hosts import GONE
@@ -16,7 +15,6 @@ from windfall.errors import BadInput
 from windfall.server.http.bodies import typed_body
 from windfall.server.service import Service
 
-Json = dict[str, Any]
 MOST_HOSTS = 200
 
 
@@ -28,7 +26,7 @@ class TryBody(Struct):
     job: Name = ""
 
 
-async def test(service: Service, request: Request) -> tuple[int, Json]:
+async def test(service: Service, request: Request) -> tuple[int, TriedPolicy]:
     """What is wrong with it, and of each host whether it matches and by which clause it does not."""
     from windfall.policy.check import check_policies
     from windfall.policy.compiled import named_policies
@@ -39,7 +37,7 @@ async def test(service: Service, request: Request) -> tuple[int, Json]:
     declared = [] if bag is None else list(bag.rules.attributes)
     texts = named_policies({body.policy: body.expression})
     findings = check_policies(texts, {"BOT": declared} if declared else {})
-    told: Json = {
+    told: TriedPolicy = {
         "policy": body.policy, "job": None if bag is None else bag.number,
         "findings": msgspec.to_builtins(findings), "hosts": [], "matching": 0, "tried": 0,
         "hosts_live": len(state.hosts.live),
@@ -47,10 +45,10 @@ async def test(service: Service, request: Request) -> tuple[int, Json]:
     if bag is None or any(finding.level == "error" for finding in findings):
         return 200, told
     rows = _tried(service, bag, texts)
-    return 200, told | {"hosts": rows, "matching": sum(row["matches"] is True for row in rows), "tried": len(rows)}
+    return 200, {**told, "hosts": rows, "matching": sum(row["matches"] is True for row in rows), "tried": len(rows)}
 
 
-def _tried(service: Service, bag: Bag, texts: dict[str, str]) -> list[Json]:
+def _tried(service: Service, bag: Bag, texts: dict[str, str]) -> list[TriedHost]:
     """Each host by itself, as the engine would ask; without a host there is nothing to try."""
     from windfall.policy.evaluate import expression
     from windfall.policy.explain import clauses_of, plain
@@ -58,7 +56,7 @@ def _tried(service: Service, bag: Bag, texts: dict[str, str]) -> list[Json]:
 
     state, t = service.state, service.driver.clock()
     ((policy, text),) = texts.items()
-    rows = []
+    rows: list[TriedHost] = []
     for host in [host for host in state.hosts.values() if host.state != GONE][:MOST_HOSTS]:
         scopes = (
             host_ad(host, t), class_ad(bag.classes[0]), bag_ad(bag, t), queue_ad(state), pool_ad(state, host.pool), t,

@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from windfall.api.sites import InstanceRow, Note, OneSite, Requests, SiteHost, SiteRow, Sites
 from windfall.bags.spec import check_texts
 from windfall.bounds import MAX_ATTRIBUTES, Amount, Count, FileName, Name, Seconds, Text
 from windfall.core.decisions import SiteSettled
 from windfall.core.events import InstanceCancelled, InstanceRequested
+from windfall.core.sites.checks import check_amounts, check_site
 from windfall.core.sites.instances import ENDED, LEAVING, OPEN, REFUSED, WAITING, Instance, SiteRules, SiteState, Wish
-from windfall.core.sites.site import COSTS, room, why_now
+from windfall.core.sites.review import evictions_per_h
+from windfall.core.sites.scratch import COSTS
+from windfall.core.sites.site import room, why_now
 from windfall.errors import BadInput
 from windfall.placement.explain import shown_cost
 from windfall.pools.config import is_name
-from windfall.pools.site import check_amounts, check_site
+from windfall.pools.site import review_rules
 from windfall.server.http.bodies import typed_body
 from windfall.server.queries.jobs import NO_OUTPUT, Packed, frame, from_query
 from windfall.server.service import NotFound, Service, decimal
 from windfall.server.sites.exchange import output_key
 from windfall.units import parse_duration
 
-Json = dict[str, Any]
 OVER = frozenset({ENDED, REFUSED})
 _unpack = msgspec.msgpack.Decoder(Packed).decode
 
@@ -43,6 +47,31 @@ class SiteBody(Struct, forbid_unknown_fields=True):
     price_usd: Amount = 0.0
     weighers: dict[Name, float] = {}
     only_tags: Annotated[list[Name], Meta(max_length=MAX_ATTRIBUTES)] = []
+    market: bool = False
+    reserve_usd: Amount = 0.0
+    bid_usd: Amount = 0.0
+    consolidate: Name | Seconds | None = None
+    power_usd: Amount = 0.0
+    review: Name | Seconds = "1m"
+
+
+class SiteChangeBody(Struct, forbid_unknown_fields=True):
+    """`POST /v1/sites/SITE/change`: what is left out stays. Of `instance` only the resources that are named change."""
+
+    instance: dict[Name, float] = {}
+    limit: Count | UnsetType = UNSET
+    grace: Name | Seconds | UnsetType = UNSET
+    cost: Name | UnsetType = UNSET
+    idle_exit: Name | Seconds | UnsetType = UNSET
+    price_usd: Amount | UnsetType = UNSET
+    weighers: dict[Name, float] | UnsetType = UNSET
+    only_tags: Annotated[list[Name], Meta(max_length=MAX_ATTRIBUTES)] | UnsetType = UNSET
+    market: bool | UnsetType = UNSET
+    reserve_usd: Amount | UnsetType = UNSET
+    bid_usd: Amount | UnsetType = UNSET
+    consolidate: Name | Seconds | UnsetType | None = UNSET
+    power_usd: Amount | UnsetType = UNSET
+    review: Name | Seconds | UnsetType = UNSET
 
 
 class RequestBody(Struct, forbid_unknown_fields=True):
@@ -58,9 +87,10 @@ class RequestBody(Struct, forbid_unknown_fields=True):
     cwd: FileName | None = None
     grace_s: Seconds = 10.0
     key: Name = ""
+    bid_usd: Amount | None = None
 
 
-class CancelBody(Struct):
+class CancelRequestBody(Struct):
     """`POST /v1/site/requests/REQUEST/cancel`."""
 
     reason: Text | None = None
@@ -69,7 +99,7 @@ class CancelBody(Struct):
 # --- sites ----------------------------------------------------------------------------------------------------------
 
 
-async def create(service: Service, request: Request) -> tuple[int, Json]:
+async def create(service: Service, request: Request) -> tuple[int, SiteRow]:
     body = await typed_body(request, SiteBody)
     if not is_name(body.name):
         raise BadInput(f"'{body.name}' is not a name", hint="letters, digits, '.', '_' and '-', at most 60")
@@ -79,20 +109,51 @@ async def create(service: Service, request: Request) -> tuple[int, Json]:
     rules = SiteRules(
         body.name, body.instance, body.limit, parse_duration(body.grace, "grace"), body.cost,
         parse_duration(body.idle_exit, "idle_exit"), body.price_usd, weighers=body.weighers, only_tags=body.only_tags,
+        review=review_rules(
+            body.market, body.reserve_usd, body.bid_usd, body.consolidate, body.power_usd, body.review
+        ),
     )  # fmt: skip
     check_site(rules, f"site '{body.name}'")
     await service.owned.create(rules)
     return 201, site_row(service, service.state.sites[body.name])
 
 
-async def sites(service: Service, request: Request) -> tuple[int, Json]:
+async def change(service: Service, request: Request) -> tuple[int, SiteRow]:
+    """Other rules for a site, as far as they are named."""
+    owned = find_site(service, request.path_params["site"])
+    body = await typed_body(request, SiteChangeBody)
+    said = {name: value for name in body.__struct_fields__ if (value := getattr(body, name)) is not UNSET}
+    rules = owned.rules
+    plain = {name: said[name] for name in ("limit", "cost", "price_usd", "weighers", "only_tags") if name in said}
+    times = {f"{name}_s": parse_duration(said[name], name) for name in ("grace", "idle_exit") if name in said}
+    review = msgspec.structs.asdict(rules.review)
+    review |= {"consolidate": rules.review.consolidate_s, "review": rules.review.every_s}
+    if body.market is False:
+        review |= {"reserve_usd": 0.0, "bid_usd": 0.0}  # they belong to the market
+    review |= said
+    changed = replace(
+        rules,
+        instance=rules.instance | body.instance,
+        review=review_rules(
+            review["market"], review["reserve_usd"], review["bid_usd"], review["consolidate"], review["power_usd"],
+            review["review"],
+        ),
+        **plain,
+        **times,
+    )  # fmt: skip
+    check_site(changed, f"site '{rules.name}'")
+    await service.owned.create(changed)
+    return 200, site_row(service, service.state.sites[rules.name])
+
+
+async def sites(service: Service, request: Request) -> tuple[int, Sites]:
     return 200, {"sites": [site_row(service, owned) for owned in service.state.sites.values()]}
 
 
-async def one_site(service: Service, request: Request) -> tuple[int, Json]:
+async def one_site(service: Service, request: Request) -> tuple[int, OneSite]:
     owned = find_site(service, request.path_params["site"])
     now = service.driver.clock()
-    hosts = []
+    hosts: list[SiteHost] = []
     for host in owned.hosts.values():
         here = owned.on(host.name)
         used = {name: sum(one.resources.get(name, 0) for one in here) for name in host.capacity}
@@ -108,7 +169,9 @@ async def one_site(service: Service, request: Request) -> tuple[int, Json]:
                 "instances": [instance_row(owned, one) for one in here],
             }
         )
-    return 200, site_row(service, owned) | {"hosts": hosts}
+    notes: list[Note] = [{"t": t, "text": text} for t, text in owned.notes]
+    evictions = evictions_per_h(owned, now)
+    return 200, {**site_row(service, owned), "hosts": hosts, "notes": notes, "evictions_per_h": evictions}
 
 
 def find_site(service: Service, name: str) -> SiteState:
@@ -125,7 +188,7 @@ def find_site(service: Service, name: str) -> SiteState:
     raise NotFound(what, hint=f"the sites are: {', '.join(owned)}", code="no-such-site")
 
 
-def site_row(service: Service, owned: SiteState) -> Json:
+def site_row(service: Service, owned: SiteState) -> SiteRow:
     rules, instances = owned.rules, owned.instances.values()
     here = [one for one in instances if one.state in OPEN]
     return {
@@ -140,6 +203,13 @@ def site_row(service: Service, owned: SiteState) -> Json:
         "price_usd": rules.price_usd,
         "weighers": rules.weighers,
         "only_tags": rules.only_tags,
+        "market": rules.review.market,
+        "reserve_usd": rules.review.reserve_usd,
+        "bid_usd": rules.review.bid_usd,
+        "consolidate_s": rules.review.consolidate_s,
+        "power_usd": rules.review.power_usd,
+        "review_s": rules.review.every_s,
+        "market_price_usd": owned.price_usd,
         "preemptible": sum(one.preemptible for one in here),
         "normal": sum(not one.preemptible for one in here),
         "leaving": sum(one.state == LEAVING for one in here),
@@ -151,12 +221,15 @@ def site_row(service: Service, owned: SiteState) -> Json:
 # --- requests -------------------------------------------------------------------------------------------------------
 
 
-async def ask(service: Service, request: Request) -> tuple[int, Json]:
+async def ask(service: Service, request: Request) -> tuple[int, InstanceRow]:
     body = await typed_body(request, RequestBody)
     owned = find_site(service, body.site)
     check_amounts(body.resources, "resources")
     if not body.command:
         raise BadInput("the command is empty", hint="as in: windfall site request --vcpu 4 -- ./serve --port 8000")
+    if body.bid_usd is not None and not owned.rules.review.market:
+        hint = f"switch it on: windfall site change {owned.rules.name} --market"
+        raise BadInput(f"site '{owned.rules.name}' has no market to bid in", hint=hint)
     check_texts([*body.command, *body.env, *body.env.values(), body.cwd or ""], "the request")
     wish = Wish(
         body.resources,
@@ -168,13 +241,14 @@ async def ask(service: Service, request: Request) -> tuple[int, Json]:
         body.cwd,
         body.grace_s,
         body.key,
+        body.bid_usd,
     )
     record = (await service.driver.submit([InstanceRequested(service.driver.clock(), owned.rules.name, wish)]))[0]
     assert isinstance(record.decided, SiteSettled)
     return 201, instance_row(owned, owned.instances[record.decided.number])
 
 
-async def requests(service: Service, request: Request) -> tuple[int, Json]:
+async def requests(service: Service, request: Request) -> tuple[int, Requests]:
     named = request.query_params.get("site") or ""
     wanted = request.query_params.get("state")
     chosen = [find_site(service, named)] if named else list(service.state.sites.values())
@@ -182,12 +256,12 @@ async def requests(service: Service, request: Request) -> tuple[int, Json]:
         instance_row(owned, one)
         for owned in chosen
         for one in reversed(owned.instances.values())
-        if not one.preemptible and (not wanted or one.state == wanted)
+        if not one.is_worker and (not wanted or one.state == wanted)
     ]
     return 200, {"requests": rows}
 
 
-async def one_request(service: Service, request: Request) -> tuple[int, Json]:
+async def one_request(service: Service, request: Request) -> tuple[int, InstanceRow]:
     """One request; `wait_s` waits for another state than `state`, or for its end."""
     owned, one = find_request(service, request.path_params["request"])
     wait_s = from_query(request, "wait_s", 0.0)
@@ -201,9 +275,9 @@ async def one_request(service: Service, request: Request) -> tuple[int, Json]:
     return 200, row
 
 
-async def cancel(service: Service, request: Request) -> tuple[int, Json]:
+async def cancel(service: Service, request: Request) -> tuple[int, InstanceRow]:
     owned, one = find_request(service, request.path_params["request"])
-    body = await typed_body(request, CancelBody)
+    body = await typed_body(request, CancelRequestBody)
     event = InstanceCancelled(service.driver.clock(), owned.rules.name, one.number, body.reason or "")
     if one.state not in OVER:
         await service.driver.submit([event])
@@ -236,9 +310,9 @@ def find_request(service: Service, reference: str) -> tuple[SiteState, Instance]
     )
 
 
-def instance_row(owned: SiteState, one: Instance) -> Json:
+def instance_row(owned: SiteState, one: Instance) -> InstanceRow:
     cost = COSTS[owned.rules.cost]
-    row: Json = {
+    row: InstanceRow = {
         "name": owned.name_of(one.number),
         "site": owned.rules.name,
         "preemptible": one.preemptible,
@@ -255,11 +329,13 @@ def instance_row(owned: SiteState, one: Instance) -> Json:
     }
     if one.wish is None:
         evicted_by = one.evicted_by
-        return row | {"evicted_by": None if evicted_by is None else owned.name_of(evicted_by)}
-    return row | {
+        return {**row, "evicted_by": None if evicted_by is None else owned.name_of(evicted_by)}
+    return {
+        **row,
         "command": one.wish.argv,
         "for_s": one.wish.wall_s,
         "queue": one.wish.queue,
+        "bid_usd": one.wish.bid_usd,
         "tags": one.wish.tags,
         "victims": [owned.name_of(victim) for victim in one.victims],
         "cost": shown_cost(cost, one.cost),

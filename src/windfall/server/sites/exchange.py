@@ -32,13 +32,15 @@ from windfall.core.events import SiteHostReported
 from windfall.core.records import Record
 from windfall.core.sites.instances import LEAVING, PLACED, Instance, InstanceEnd, SiteState
 from windfall.core.sites.site import GIVEN_UP, OVERTAKEN
+from windfall.core.state.hosts.hosts import GONE
 from windfall.errors import BadInput
 from windfall.placement.model import LARGEST_AMOUNT
+from windfall.server.host_secrets import newly_known
 from windfall.server.http.bodies import limited_body
 from windfall.server.http.workers.exchange import UsedId, open_frame
 from windfall.server.service import Service
 from windfall.store.contract import Batch, OutputRow
-from windfall.wire import VERSION, frames
+from windfall.wire import HOST_SECRET, frames
 from windfall.wire.messages import CAUSES
 
 Json = dict[str, Any]
@@ -82,8 +84,11 @@ async def exchange(service: Service, request: Request) -> Response:
     """One exchange: the frame of the request in, the frame of the answer out."""
     ask, attachments = read(await limited_body(request))
     owned = the_site(service, ask)
+    known = owned.hosts.get(ask.host)
+    secret, is_there = request.headers.get(HOST_SECRET, ""), known is not None and known.state != GONE
+    shown = newly_known("" if known is None else known.secret, is_there, ask.host, secret)
     outputs = take_outputs(service, owned, ask, attachments)
-    event = reported(ask, owned.rules.name, service.driver.clock())
+    event = reported(ask, owned.rules.name, service.driver.clock(), shown)
     record = (await service.driver.submit([event], lambda made: Batch(outputs=_kept(made, outputs))))[0]
     assert isinstance(record.decided, SiteSettled)
     if record.decided.refused == OVERTAKEN:
@@ -96,7 +101,7 @@ async def exchange(service: Service, request: Request) -> Response:
         await service.change(lambda: version_of(owned.on(ask.host)) != ask.version, ask.wait_s)
         await _tell(service, owned, ask)
     answer = {
-        "v": VERSION,
+        "v": ask.v,
         "n": ask.n,
         "site": owned.rules.name,
         # Those that were not told by a record are told by the next answer: no host runs what the log may not hold.
@@ -176,15 +181,17 @@ def _kept(records: list[Record], outputs: list[OutputRow]) -> list[OutputRow]:
     return outputs if taken else []
 
 
-def reported(ask: Ask, name: str, now: float) -> SiteHostReported:
-    """The request as an event on the server's clock."""
+def reported(ask: Ask, name: str, now: float, secret: str = "") -> SiteHostReported:
+    """The request as an event on the server's clock. `secret`: the hash of one that is newly shown."""
     started = [(number, now - max(0.0, ago_s)) for number, ago_s in ask.started]
     ended = []
     for number, cause, code, ago_s, run_s, rss, _, _, text in ask.ended:
         end = now - max(0.0, ago_s)
         start = None if run_s is None else end - max(0.0, run_s)
         ended.append(InstanceEnd(number, cause, code, start, end, text, rss))
-    return SiteHostReported(now, name, ask.host, ask.boot, ask.n, ask.capacity, ask.tags, started, ended, ask.leaving)
+    return SiteHostReported(
+        now, name, ask.host, ask.boot, ask.n, ask.capacity, ask.tags, started, ended, ask.leaving, secret
+    )
 
 
 def version_of(instances: Iterable[Instance]) -> str:

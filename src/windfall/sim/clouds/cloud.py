@@ -26,6 +26,8 @@ class Cloud(Struct, frozen=True, kw_only=True):
     heartbeat_s: float = inf
     poll_s: float = 10.0
     poll_max_s: float = 60.0
+    limit: int = 0
+    warm_up_s: float = 0.0
 
 
 def read_cloud(raw: dict[str, Any], place: str, where: Path, data: Path | None) -> Cloud:
@@ -39,7 +41,7 @@ def read_cloud(raw: dict[str, Any], place: str, where: Path, data: Path | None) 
     supplies = []
     for number, offer in enumerate(offers, 1):
         supplies.append(
-            _supply(offer, values["name"], f"{place}, offer {offer.get('name', number)}", where, data)
+            _supply(offer, values, f"{place}, offer {offer.get('name', number)}", where, data)
         )  # fmt: skip
     names = [supply.offer.name for supply in supplies]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -47,7 +49,7 @@ def read_cloud(raw: dict[str, Any], place: str, where: Path, data: Path | None) 
     return Cloud(supplies=tuple(supplies), **values)
 
 
-def _supply(raw: dict[str, Any], cloud: str, place: str, where: Path, data: Path | None) -> Supply:
+def _supply(raw: dict[str, Any], cloud: dict[str, Any], place: str, where: Path, data: Path | None) -> Supply:
     values = schema.read_table(raw, schema.OFFER, place)
     _check(values, raw, place)
     ticks = traces.availability(values["series"], f"{place}.series", where, data) if values["series"] else None
@@ -104,7 +106,7 @@ def _check(values: dict[str, Any], raw: dict[str, Any], place: str) -> None:
         raise _bad(f"{place}.down: capacity that comes and goes is away for some time", 'down = "30m"')
 
 
-def _offer(values: dict[str, Any], cloud: str, place: str) -> Offer:
+def _offer(values: dict[str, Any], cloud: dict[str, Any], place: str) -> Offer:
     speeds = values["speeds"]
     if not all(isinstance(speed, int | float) and speed > 0 for speed in speeds.values()):
         raise _bad(f"{place}.speeds: {speeds!r} cannot be", "{ blast = 1.4, fit = 0.9 }")
@@ -122,10 +124,12 @@ def _offer(values: dict[str, Any], cloud: str, place: str) -> Offer:
         lag_s=values["boot"].quantile()(LIKELY),
         market=values["market"],
         limit=values["limit"] or None,
-        pool=cloud,
+        pool=cloud["name"],
+        pool_limit=cloud["limit"] or None,
         minimum_s=values["minimum_s"],
         bills_boot=values["bills_boot"],
         free_if_taken=values["free_if_taken"],
+        free_if_taken_within_s=values["free_if_taken_within_s"],
         when_taken=values["when_taken"],
         interruptions_per_h=values["interruptions_per_h"] if told else None,
         resumes_per_h=_per_hour(hibernated) if told else None,

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING
 
+from windfall.core.decisions import PlanTaken
 from windfall.core.events import (
     AnyEvent,
     MachineEnded,
@@ -111,7 +112,11 @@ class Provider:
                 self.driver.at(when, self.release, number)
 
     def listen(self, record: Record) -> None:
-        """Machines that wait for work hear when there may be some."""
+        """Machines that wait for work hear when there may be some; those that a plan recalls hear that."""
+        if isinstance(record.decided, PlanTaken):
+            for number in record.decided.recalled:
+                if number in self.rented:
+                    self._nudge(self.rented[number])
         if self._hungry:
             for machine in machines_to_wake(self.driver.state, record):
                 if machine.number in self._hungry:
@@ -149,7 +154,7 @@ class Provider:
             return
         offer = ordered.offer
         now, market, books = self.driver.now, self._markets[offer.key], self.books[offer.pool]
-        place = market.rent(now)
+        place = None if self._is_full(offer) else market.rent(now)
         if place is None:
             books.refused += 1
             self.log.append((now, number, "refused"))
@@ -160,6 +165,13 @@ class Provider:
         self.log.append((now, number, "started"))
         self._tell(lambda t: MachineStarted(t, number, f"{offer.name}/{place.index}.{place.turn}", now))
         self._run(rented)
+
+    def _is_full(self, offer: Offer) -> bool:
+        """Whether the account may not have another machine of the cloud; hibernated ones do not count."""
+        if offer.pool_limit is None:
+            return False
+        there = (one for one in self.rented.values() if one.market.offer.pool == offer.pool)
+        return sum(one.hibernated_t is None for one in there) >= offer.pool_limit
 
     def _host(self, number: int, offer: Offer) -> Host:
         ground = self._grounds.get(offer.key)
@@ -188,13 +200,14 @@ class Provider:
     def _come(self, rented: Rented, epoch: int) -> None:
         if rented.epoch == epoch:
             rented.boot_left_s = None
+            rented.host.warm_t = self.driver.now + rented.host.pool.warm_up_s
             self.log.append((self.driver.now, rented.number, "ready"))
             self.world.come(rented.host)
 
     def _notice(self, rented: Rented, epoch: int, until: float) -> None:
         if rented.epoch == epoch:
             self._tell(lambda t: MachineNoticed(t, rented.number, until))
-            self.world.notice(rented.host, until - self.driver.now)
+            self.world.saver.notice(rented.host, until - self.driver.now)
 
     def _interrupt(self, rented: Rented, epoch: int) -> None:
         """The provider interrupts it: hibernates it or reclaims it."""
@@ -282,5 +295,5 @@ def _ground(cloud: Cloud, offer: Offer, seed: int, books: Books) -> Ground:
     pool = schema.read_table(raw, schema.POOL, cloud.name)
     pool |= {"heartbeat_s": cloud.heartbeat_s, "poll_s": cloud.poll_s, "poll_max_s": cloud.poll_max_s}
     ground = Ground(Pool(**pool), seed)
-    ground.books = books
+    ground.books, ground.warm_up_s = books, cloud.warm_up_s
     return ground

@@ -5,6 +5,7 @@ Properties of a host (speed, whether it is faulty) are drawn once per host; arri
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
@@ -23,8 +24,12 @@ LEAST_PRESENCE = 0.01
 LEAST_SPEED = 0.01
 
 
-class Books(Struct):
-    """Statistics of a pool: seconds of work by use, attempts by cause of end, money."""
+@dataclass(slots=True)
+class Books:
+    """Statistics of a pool: seconds of work by use, attempts by cause of end, money.
+
+    A data class: several of its fields change with every attempt, and a `Struct` takes eight times as long for that.
+    """
 
     hosts: int = 0
     stays: int = 0
@@ -63,7 +68,8 @@ class Running(Struct, gc=False):
     def worked_s(self, now: float) -> float:
         """The work done until now."""
         wall_s = self.end_s - self.start_s - self.slept_s
-        return self.cpu_s * min(1.0, (now - self.start_s - self.slept_s) / wall_s) if wall_s > 0 else 0.0
+        share = (now - self.start_s - self.slept_s) / wall_s if wall_s > 0 else 0.0
+        return self.cpu_s * min(1.0, max(0.0, share))
 
     def sleep(self, seconds: float) -> None:
         """Its host was suspended: the end is later by this time."""
@@ -76,8 +82,9 @@ class Host:
 
     __slots__ = (
         "ad", "ask_again", "asked", "asking", "away_s", "black_hole", "boot", "boots", "durations", "epoch",
-        "errors", "every_s", "here", "idle_since", "index", "last_s", "n", "name", "offer", "polling", "polls", "pool",
-        "presence", "queue", "rented_s", "results", "retries", "retrying", "running", "since_s", "speed",
+        "errors", "every_s", "here", "idle_since", "index", "last_s", "n", "name", "offer", "part", "polling", "polls",
+        "pool", "presence", "queue", "rented_s", "results", "retries", "retrying", "running", "since_s", "speed",
+        "tells_ad", "warm_t",
     )  # fmt: skip
     ad: dict[str, Any]
     black_hole: bool
@@ -95,12 +102,18 @@ class Host:
         self.here = self.polling = self.retrying = False
         self.asking = self.ask_again = False
         """An exchange is on its way, and another one is due when its answer is there."""
+        self.tells_ad = False
+        """It was forgotten while it was away, and says at the next exchange what it is."""
         self.last_s = self.since_s = self.rented_s = 0.0
+        self.warm_t = 0.0
+        """From when on it can begin tasks."""
         self.away_s = inf
         """Seconds after which it is started again when it has been drained."""
         self.idle_since = inf
         self.running: dict[Key, Running] = {}
         self.queue: list[Key] = []
+        self.part: Key | None = None
+        """An attempt of several hosts that it holds until all of them do."""
         self.every_s: dict[Key, float] = {}
         """How often attempts save, where the engine says so."""
         self.results: list[Result] = []
@@ -112,7 +125,7 @@ class Host:
         held, pool = len(self.running) + len(self.queue), self.pool
         if not pool.bundles:
             return pool.hold - held
-        longest_s = now - min((running.start_s for running in self.running.values()), default=now)
+        longest_s = max(0.0, now - min((running.start_s for running in self.running.values()), default=now))
         return pace.want(pool.pool.slots, held, self.durations.mean_s(longest_s))
 
     def room(self, want: int) -> int:
@@ -130,6 +143,7 @@ class Ground:
         self.books = Books()
         self.hold = pool.slots + (pool.prefetch or 0)
         self.slots, self.round_trip_s, self.reports_each = pool.slots, pool.round_trip_s, pool.report == "each"
+        self.warm_up_s = 0.0
         self.bundles = pool.prefetch is None
         """Hosts hold tasks ready by the rule of the live worker (worker.pace)."""
         self.arrive, self.wait, self.stay = pool.arrive.quantile(), pool.wait.quantile(), pool.stay.quantile()

@@ -139,7 +139,10 @@ class Agent:
 
     def _evict(self, number: int, boot: int, tells: bool, cause: str, why: str) -> None:
         running = self._running.get(number) if boot == self.boots else None
-        if running is None or running.host is None:
+        if running is None:
+            return
+        if running.host is None:
+            self.ended(number, cause, why)
             return
         if tells:
             self.site.world.preempt(running.host)
@@ -156,7 +159,7 @@ class Agent:
 
     def _start(self, one: Instance) -> None:
         driver, number = self.site.driver, one.number
-        host = self.site.worker(self, number) if one.preemptible else None
+        host = self.site.worker(self, number) if one.is_worker else None
         self._running[number] = Running(driver.now, host)
         self._started.append((number, driver.now))
         self._tell()
@@ -185,10 +188,7 @@ class OwnedSite:
 
     def __init__(self, world: World, told: Site, seed: int) -> None:
         self.world, self.driver, self.told = world, world.driver, told
-        self.rules = SiteRules(
-            told.name, {"vcpu": float(told.instance_vcpu)}, told.limit, told.grace_s, told.cost, told.idle_s,
-            told.price_usd, told.per_minute,
-        )  # fmt: skip
+        self.rules = told.rules
         self.ground = _ground(told, self.rules, seed)
         self.books = self.ground.books
         self.agents = {agent.name: agent for agent in (Agent(self, index) for index in range(told.hosts))}
@@ -216,6 +216,8 @@ class OwnedSite:
         if isinstance(decided, SiteSettled) and getattr(record.event, "site", "") == self.rules.name:
             for placement in decided.placed:
                 self.agents[placement.host].nudge()
+            for number, _ in decided.leaving:
+                self.agents[self.state.instances[number].host].nudge()
 
     # --- owners ---
 
@@ -229,7 +231,7 @@ class OwnedSite:
         if self.driver.now < self.world.cut_off_until:
             self.driver.at(self.world.cut_off_until, self._request, number)
             return
-        wish = Wish({"vcpu": float(self.told.request_vcpu)}, ["command"])
+        wish = Wish({"vcpu": float(self.told.request_vcpu)}, ["command"], bid_usd=self.told.request_bid or None)
         decided = self.driver.submit(InstanceRequested(self.driver.now, self.rules.name, wish)).decided
         assert isinstance(decided, SiteSettled)
         self._runs_s[decided.number] = self._run(self._chance["run"](number))

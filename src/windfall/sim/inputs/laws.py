@@ -24,37 +24,49 @@ class LawKind(Struct, frozen=True):
     meaning: str
 
 
+def rounded(value: float) -> float:
+    """`round(value, 6)`, in a third of its time: it is called twice for every attempt of a simulation."""
+    scaled = value * 1e6
+    if 0.0 < scaled < 1e12:
+        nearest = int(scaled + 0.5)
+        # The product is wrong by a ten-thousandth at most. Away from a half it names the right integer, and the
+        # quotient is the float that lies nearest to the decimal.
+        if -0.499 < scaled - nearest < 0.499:
+            return nearest / 1e6
+    return round(value, 6)
+
+
 def _fixed(value: float) -> Quantile:
     return lambda u: value
 
 
 def _uniform(low: float, high: float) -> Quantile:
-    return lambda u: round(low + (high - low) * u, 6)
+    return lambda u: rounded(low + (high - low) * u)
 
 
 def _exponential(mean: float) -> Quantile:
-    return lambda u: round(-mean * log(1.0 - u), 6)
+    return lambda u: rounded(-mean * log(1.0 - u))
 
 
 def _lognormal(median: float, sigma: float) -> Quantile:
-    return lambda u: round(median * exp(sigma * _normal(u)), 6)
+    return lambda u: rounded(median * exp(sigma * _normal(u)))
 
 
 def _weibull(scale: float, shape: float) -> Quantile:
-    return lambda u: round(scale * (-log(1.0 - u)) ** (1.0 / shape), 6)
+    return lambda u: rounded(scale * (-log(1.0 - u)) ** (1.0 / shape))
 
 
 def _pareto(least: float, shape: float) -> Quantile:
-    return lambda u: round(least * (1.0 - u) ** (-1.0 / shape), 6)
+    return lambda u: rounded(least * (1.0 - u) ** (-1.0 / shape))
 
 
 def _power(low: float, high: float, shape: float) -> Quantile:
-    return lambda u: round(low + (high - low) * u**shape, 6)
+    return lambda u: rounded(low + (high - low) * u**shape)
 
 
 def _normal_law(mean: float, deviation: float) -> Quantile:
     least = 0.05 * mean
-    return lambda u: round(max(least, mean + deviation * _normal(u)), 6)
+    return lambda u: rounded(max(least, mean + deviation * _normal(u)))
 
 
 def _never() -> Quantile:
@@ -114,7 +126,7 @@ def _seen(values: tuple[float, ...]) -> Quantile:
         below = int(place)
         if below >= last:
             return values[last]
-        return round(values[below] + (values[below + 1] - values[below]) * (place - below), 6)
+        return rounded(values[below] + (values[below + 1] - values[below]) * (place - below))
 
     return at
 

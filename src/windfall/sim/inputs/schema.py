@@ -153,6 +153,7 @@ BAG = (
     Field("priority_step", "number", "added to the priority from copy to copy", 0.0),
     Field("deadline", "duration", "when it should be done, from its submission", "never"),
     Field("cpus", "count", "slots that a task takes", 1),
+    Field("nodes", "count", "whole hosts of one pool that a task takes at once; 0: slots of one host", 0),
     Field("memory_mb", "count", "memory that a task needs", 0),
     Field("resources", "amounts", "units of resources that a task needs: { gpus = 1, licence = 1 }", {}),
     Field("max_failures", "count", "attempts that a task itself may fail", 3),
@@ -185,6 +186,10 @@ CLOUD = (
     Field("heartbeat", "duration", "longest silence of a machine that works", "20s"),
     Field("poll", "duration", "time until a machine without work asks again; doubled each time", "10s"),
     Field("poll_max", "duration", "and how late at most", "1m"),
+    Field("limit", "count", "most machines at a time, of all offers together; hibernated ones do not count; 0: any", 0),
+    Field(
+        "warm_up", "duration", "time from the first request of a machine for tasks to the start of the first one", "0s"
+    ),
 )
 
 OFFER = (
@@ -195,6 +200,7 @@ OFFER = (
     Field("minimum", "duration", "billed in any case", "0s"),
     Field("bills_boot", "flag", "whether the boot is billed", True),
     Field("free_if_taken", "flag", "whether the last, partial cycle is free when the provider reclaims it", True),
+    Field("free_if_taken_within", "duration", "a machine that is reclaimed before costs nothing at all", "0s"),
     Field("cores", "count", "tasks of one core that it runs at once", 1),
     Field("memory_gb", "number", "its memory; 0: unlimited", 0.0),
     Field("resources", "units", "units of resources that it has: { gpus = 1 }", {}),
@@ -241,6 +247,13 @@ SITE = (
     Field("every", "time law", "time between two requests of owners for a normal instance", "never"),
     Field("run", "time law", "how long a normal instance runs", "1h"),
     Field("request_vcpu", "count", "vCPUs of a normal instance", 1),
+    Field("request_bid", "number", "what owners bid for an hour in the market; 0: their requests are normal", 0.0),
+    Field("market", "flag", "preemptible instances bid for room, and those that bid less than the price end", False),
+    Field("reserve", "number", "least price of an hour of one vCPU", 0.0),
+    Field("bid", "number", "what a worker bids for an hour", 0.0),
+    Field("consolidate", "duration", "hosts are emptied where that loses at most this much work", "never"),
+    Field("power", "number", "what an hour of a host costs: instances that do not pay for their share end", 0.0),
+    Field("review", "duration", "time between two reviews of market, hosts and what does not pay", "60s"),
 )  # fmt: skip
 
 OUTAGE = (

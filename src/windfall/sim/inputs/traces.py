@@ -116,7 +116,7 @@ def availability(name: str, place: str, where: Path, data: Path | None) -> Serie
     path = find_file(name, place, where, data)
     try:
         content = msgspec.json.decode(path.read_bytes(), type=_File)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadInput(
             f"{place}: {path} is no availability series: {error}",
             hint='a series reads {"metadata": {"gap_seconds": 600}, "data": [1, 0]}',
@@ -140,7 +140,7 @@ def prices(name: str, of: str, place: str, where: Path, data: Path | None) -> Pr
             moment = datetime.fromisoformat(row["timestamp"])
             moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
             found.append((moment.timestamp(), float(row["usd_per_hour"])))
-    except (KeyError, ValueError, UnicodeDecodeError, OSError) as error:
+    except (KeyError, ValueError, TypeError, OverflowError, csv.Error, OSError) as error:
         raise BadInput(
             f"{place}: {path} is no price series: {error}", hint="CSV with the columns timestamp and usd_per_hour"
         ) from None
@@ -185,7 +185,7 @@ def _column(
     try:
         texts = _swf(path, number) if path.name.removesuffix(".gz").endswith(".swf") else _csv(path, place, title)
         found = [value for text in texts if (value := float(text)) >= least]
-    except (ValueError, IndexError, UnicodeDecodeError, OSError) as error:
+    except (ValueError, TypeError, IndexError, csv.Error, OSError) as error:
         raise BadInput(f"{place}: {path} cannot be read: {error}", hint=hint) from None
     if not found:
         raise BadInput(f"{place}: {path} holds no {title}", hint=hint)

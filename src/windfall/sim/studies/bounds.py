@@ -15,7 +15,7 @@ from msgspec import Struct
 from windfall.planning.offers import Offer
 from windfall.sim.clouds.market import Market, Supply
 from windfall.sim.scenario import Scenario
-from windfall.sim.work import submissions
+from windfall.sim.work import Work, submissions
 
 
 class Capacity(Struct, frozen=True):
@@ -32,10 +32,10 @@ def bound_usd(scenario: Scenario, seed: int, charged: bool = False) -> float | N
     `charged`: as if the cycle in which a machine is reclaimed were charged. That is no bound, but what is left of it
     for whoever cannot aim at such cycles.
     """
-    works = submissions(scenario.bags, seed)
-    if len(works) != 1 or works[0].bag.edges or not works[0].bag.planner or scenario.pools or scenario.sites:
+    work = _single_bag(scenario, seed)
+    if work is None:
         return None
-    work, bag = works[0], works[0].bag
+    bag = work.bag
     run_s = [work.run_s(task) * bag.cpus for task in range(bag.tasks)]
     until_s = min(bag.deadline_s, scenario.until_s)
     found = [
@@ -46,6 +46,33 @@ def bound_usd(scenario: Scenario, seed: int, charged: bool = False) -> float | N
         for part in _capacity(supply, cloud.name, seed, until_s, min(run_s), bag.task_class, charged)
     ]
     return _filled_usd(sum(run_s), sorted(found, key=lambda part: part.usd_per_s))
+
+
+def can_be_in_time(scenario: Scenario, seed: int) -> bool | None:
+    """Whether the longest task alone, begun at once on the fastest machine, ends by the deadline.
+
+    Where it does not, no planner is in time. None: not a single bag on rented machines.
+    """
+    work = _single_bag(scenario, seed)
+    if work is None:
+        return None
+    bag = work.bag
+    offers = [
+        supply.offer
+        for cloud in scenario.clouds
+        for supply in cloud.supplies
+        if cloud.name in (bag.clouds or (cloud.name,))
+    ]
+    fastest = max((offer.speed_for(bag.task_class) for offer in offers), default=0.0)
+    return max(work.run_s(task) for task in range(bag.tasks)) <= bag.deadline_s * fastest
+
+
+def _single_bag(scenario: Scenario, seed: int) -> Work | None:
+    """The only work of a scenario, if that is a bag on rented machines."""
+    works = submissions(scenario.bags, seed)
+    if len(works) != 1 or works[0].bag.edges or not works[0].bag.planner or scenario.pools or scenario.sites:
+        return None
+    return works[0]
 
 
 def _filled_usd(left_s: float, parts: list[Capacity]) -> float:

@@ -30,11 +30,13 @@ from windfall.planning.offers import Offer
 from windfall.planning.price_law import path
 from windfall.planning.registry import PLANNERS
 from windfall.planning.workflow.live import WorkflowPlanner
+from windfall.resources import needs_of, thousandths
 from windfall.sim.chance import stream
 from windfall.sim.clouds.market import Supply
+from windfall.sim.inputs import schema
 from windfall.sim.inputs.laws import NEVER, RandomLaw, fixed, seen
 from windfall.sim.inputs.traces import Prices, Series
-from windfall.sim.scenario import Scenario
+from windfall.sim.scenario import Drain, Pool, Scenario
 from windfall.sim.studies.one_bag import GIB, RentedMachine, outcome_of, scenario_of
 from windfall.sim.world import World
 
@@ -53,6 +55,8 @@ MOST_TASKS, BUNDLE_SHARE = 5_000, 1 / 40
 """Bags with more than `MOST_TASKS` tasks are simulated in bundles of at most this fraction of the deadline."""
 PRICES_AHEAD = 2.0
 """Prices are drawn for this many times the deadline; a run that takes longer meets them again."""
+HOSTS_JOIN_S = 1.0
+"""Free hosts are there this long before the job, as they are when it is submitted to a server."""
 LATEST = 20
 """A run is stopped after this many times the deadline: its job would never end."""
 
@@ -70,6 +74,8 @@ class Question(Struct, frozen=True, kw_only=True):
     seen_s: tuple[float, ...] = ()
     """Run times of an earlier job: true run times are drawn from these, and planners are told the mean."""
     cpus: int = 1
+    nodes: int = 0
+    """Whole machines that a task takes at once; 0: cores of one."""
     supplies: tuple[Supply, ...]
     planner: str
     confidence: float = 0.95
@@ -80,7 +86,13 @@ class Question(Struct, frozen=True, kw_only=True):
     cpus_of: tuple[int, ...] = ()
     """Of a workflow, by task."""
     resources: dict[str, float] = {}
-    """Units of resources of its machine that a task needs."""
+    """Units of resources of its machine, or of the whole server, that a task needs."""
+    of_server: dict[str, float] = {}
+    """What the whole server has of such resources, as of licences: units by name."""
+    free_slots: tuple[int, ...] = ()
+    """Slots of each free host that works for it: the engine leaves it as much as it does live."""
+    free_stay_s: float | None = None
+    """When free hosts leave, each after what it has begun; None: they stay."""
 
     @property
     def tasks(self) -> int:
@@ -224,8 +236,11 @@ def scenario(question: Question, deadline_s: float) -> Scenario:
         tasks, question.supplies, deadline_s, question.planner, error, question.budget_usd, LATEST * deadline_s
     )
     changes: dict[str, Any] = {
-        "cpus": question.cpus, "confidence": question.confidence, "resources": question.resources,
+        "cpus": question.cpus, "nodes": question.nodes, "confidence": question.confidence,
+        "resources": question.resources,
     }  # fmt: skip
+    if question.free_slots:
+        changes["submit_s"] = HOSTS_JOIN_S
     if question.edges:
         changes |= {"edges": question.edges, "classes_of": question.classes_of, "cpus_of": question.cpus_of}
     elif question.seen_s:
@@ -233,7 +248,18 @@ def scenario(question: Question, deadline_s: float) -> Scenario:
     elif len(set(estimates)) == 1:
         # One estimate for all tasks, as a user gives it: planners trust it less than one per task, as they do live.
         changes |= {"told": "mean"}
-    return replace(world, bags=(replace(world.bags[0], **changes),))
+    pools, leave_s = _free_pools(question), question.free_stay_s
+    drains = () if leave_s is None else tuple(Drain(pool.name, 0, HOSTS_JOIN_S + leave_s, inf) for pool in pools)
+    settings = replace(world.settings, resources=dict(needs_of(question.of_server)))
+    return replace(world, bags=(replace(world.bags[0], **changes),), pools=pools, drains=drains, settings=settings)
+
+
+def _free_pools(question: Question) -> tuple[Pool, ...]:
+    """Hosts of speed 1 that cost nothing, a pool for each number of slots."""
+    return tuple(
+        Pool(**schema.read_table({"name": f"free-{slots}", "hosts": hosts, "slots": slots}, schema.POOL, "pool"))
+        for slots, hosts in sorted(Counter(question.free_slots).items())
+    )
 
 
 def of_seed(question: Question, seed: int) -> Question:
@@ -397,14 +423,26 @@ def earliest_s(question: Question) -> float:
         (estimate_s if mean_s is None else mean_s, need)
         for estimate_s, need in zip(question.estimates_s, question.memory_bytes, strict=True)
     )
-    units = tuple(sorted(question.resources.items()))
+    units = tuple(sorted((name, n) for name, n in question.resources.items() if name not in question.of_server))
     groups = tuple(
-        Group(Task(-1, seconds, need / GIB, resources=units), count) for (seconds, need), count in kinds.items()
+        Group(Task(-1, seconds, need / GIB, resources=units, nodes=question.nodes), count)
+        for (seconds, need), count in kinds.items()
     )
     offers = tuple(supply.offer for supply in question.supplies)
     snapshot = Snapshot(t=0.0, deadline_t=inf, tasks={}, machines=(), offers=offers, groups=groups)
     found = earliest_deadline_t(snapshot, MARGIN_S)
-    return found if isinf(found) else float(ceil(max(found, _longest_chain_s(question))))
+    return found if isinf(found) else float(ceil(max(found, _longest_chain_s(question), _licensed_s(question))))
+
+
+def _licensed_s(question: Question) -> float:
+    """All tasks, as many at once as there are licences for, on the fastest machine on offer; 0 if they need none."""
+    of_server = question.of_server.items()
+    shares = [thousandths(there) // thousandths(question.resources[name]) for name, there in of_server]
+    if not shares:
+        return 0.0
+    work_s = fmean(question.seen_s) * question.tasks if question.seen_s else sum(question.estimates_s)
+    lag_s, speed = _quickest(question)
+    return lag_s + work_s / speed / min(shares) if min(shares) else inf
 
 
 def _longest_chain_s(question: Question) -> float:
@@ -416,6 +454,12 @@ def _longest_chain_s(question: Question) -> float:
     for task in shape.order():
         before_s = max((ends_s[parent] for parent in shape.parents_of(task)), default=0.0)
         ends_s[task] = before_s + question.estimates_s[task]
+    lag_s, speed = _quickest(question)
+    return lag_s + max(ends_s) / speed
+
+
+def _quickest(question: Question) -> tuple[float, float]:
+    """The shortest boot and the highest speed on offer."""
     offers = [supply.offer for supply in question.supplies]
     speeds = [max(offer.speed.values()) if isinstance(offer.speed, dict) else offer.speed for offer in offers]
-    return min(offer.lag_s for offer in offers) + max(ends_s) / max(speeds)
+    return min(offer.lag_s for offer in offers), max(speeds)

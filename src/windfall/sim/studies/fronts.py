@@ -40,30 +40,68 @@ class Row(Struct, frozen=True):
 
 
 def front(found: Mapping[Variant, Forecast | None]) -> list[Row]:
-    """A row for each variant, by the runs of the seeds that all possible variants have in common.
+    """A row for each variant, by all of its runs; by those of the seeds that all have in common where rows of many and
+    of few runs would contradict each other.
 
     A row takes the plan of another variant if that is a plan for it, costs less, and is in time as often as asked or
-    as often as the row's own plan.
+    as often as the row's own plan; both are compared by the seeds that they have in common.
     """
+    rows = _rows({variant: made.runs for variant, made in found.items() if made is not None}, found)
+    if not _contradictions(rows):
+        return rows
     seeds = [{run.seed for run in made.runs} for made in found.values() if made is not None]
-    common = set.intersection(*seeds) if seeds else set()
-    runs = {
-        variant: [run for run in made.runs if run.seed in common] for variant, made in found.items() if made is not None
-    }
+    common = set.intersection(*seeds)
+    few = {v: [run for run in made.runs if run.seed in common] for v, made in found.items() if made is not None}
+    return _rows(few, found)
+
+
+def too_few_runs(found: Mapping[Variant, Forecast | None]) -> list[Variant]:
+    """The variants that need as many runs as another one, because their rows contradict each other."""
+    wanted = []
+    for one, other in _contradictions(_rows({v: made.runs for v, made in found.items() if made is not None}, found)):
+        fewer = min((one, other), key=lambda variant: len(_runs_of(found, variant)))
+        if len(_runs_of(found, fewer)) < max(len(_runs_of(found, one)), len(_runs_of(found, other))):
+            wanted.append(fewer)
+    return list(dict.fromkeys(wanted))
+
+
+def _runs_of(found: Mapping[Variant, Forecast | None], variant: Variant) -> tuple[Run, ...]:
+    made = found[variant]
+    return () if made is None else made.runs
+
+
+def _contradictions(rows: Sequence[Row]) -> list[tuple[Variant, Variant]]:
+    """Plans of two rows, where the first row asks for more than the second and costs less."""
+    shown = [(row.variant, row.planned_for, row.made.cost_usd.mean) for row in rows if row.made is not None]
+    return [
+        (plan, other_plan)
+        for variant, plan, cost_usd in shown
+        for other, other_plan, other_usd in shown
+        if variant != other and variant.is_plan_for(other) and cost_usd < other_usd - 1e-9
+    ]
+
+
+def _rows(runs: Mapping[Variant, Sequence[Run]], found: Mapping[Variant, Forecast | None]) -> list[Row]:
     return [_row(variant, runs) for variant in found]
 
 
 def _row(variant: Variant, runs: Mapping[Variant, Sequence[Run]]) -> Row:
     if variant not in runs:
         return Row(variant, None, variant)
-    able = {plan: judged(done, variant.deadline_s) for plan, done in runs.items() if plan.is_plan_for(variant)}
-    own = able[variant]
-    needed = min(own.met, variant.confidence * len(own.runs))
-    best = min(
-        (plan for plan, made in able.items() if made.met >= needed),
-        key=lambda plan: (round(able[plan].cost_usd.mean, 9), plan != variant, -plan.deadline_s, plan.confidence),
-    )
-    return Row(variant, able[best], best)
+    best, least = variant, (0.0, 0.0, 0.0)
+    for plan, done in runs.items():
+        if plan == variant or not plan.is_plan_for(variant):
+            continue
+        seeds = {run.seed for run in done} & {run.seed for run in runs[variant]}
+        own, made = (
+            judged([run for run in each if run.seed in seeds], variant.deadline_s) for each in (runs[variant], done)
+        )
+        if not seeds or made.met < min(own.met, variant.confidence * len(own.runs)):
+            continue
+        order = (round(made.cost_usd.mean - own.cost_usd.mean, 9), -plan.deadline_s, plan.confidence)
+        if order[0] < 0.0 and (best == variant or order < least):
+            best, least = plan, order
+    return Row(variant, judged(runs[best], variant.deadline_s), best)
 
 
 def judged(runs: Sequence[Run], deadline_s: float) -> Forecast:

@@ -1,6 +1,7 @@
 """The question that a forecast answers about a job on a server: what is left of it, or the whole of it. Pure.
 
-`left` is what `GET /v1/jobs/JOB/unfinished` tells; `windfall plan JOB` and the console's page both ask with it.
+`left` is what `GET /v1/jobs/JOB/unfinished` tells; `windfall plan JOB` and the console's page both ask with it. What
+servers of older versions do not tell is taken for empty.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from __future__ import annotations
 from math import ceil
 from typing import Any
 
+from msgspec import convert
+
+from windfall.api.asking import OpenClass, Unfinished
 from windfall.errors import BadInput
 from windfall.planning.contract import BAG, WORKFLOW
 from windfall.planning.estimates import GUESSED
@@ -20,37 +24,40 @@ from windfall.sim.studies.forecast import Question, supply_of
 Json = dict[str, Any]
 
 
-def from_the_start(left: Json) -> Json:
+def from_the_start(left: Unfinished) -> Unfinished:
     """The job as it was submitted: all its tasks, its whole deadline and budget, no machine yet."""
-    classes = [each | {"tasks": each["of"]} for each in left["classes"]]
+    classes: list[OpenClass] = [{**each, "tasks": each["of"]} for each in left["classes"]]
     graph = left.get("graph")
     if graph is not None:
-        graph = graph | {"tasks": [task | {"open": True} for task in graph["tasks"]]}
-    return left | {
-        "classes": classes, "deadline_in_s": left["deadline_s"], "budget_left_usd": left["budget_usd"], "machines": 0,
-        "graph": graph,
+        graph = {**graph, "tasks": [{**task, "open": True} for task in graph["tasks"]]}
+    return {
+        **left, "classes": classes, "deadline_in_s": left["deadline_s"], "budget_left_usd": left["budget_usd"],
+        "machines": 0, "graph": graph,
     }  # fmt: skip
 
 
-def offers_in(left: Json) -> tuple[Supply, ...]:
+def offers_in(left: Unfinished) -> tuple[Supply, ...]:
     """The markets of the offers that the job may rent."""
     offers = [{key: value for key, value in row.items() if value is not None} for row in left["offers"]]
-    return tuple(supply_of(Offer(**offer)) for offer in offers)
+    return tuple(supply_of(convert(offer, Offer)) for offer in offers)
 
 
 def question_left(
-    left: Json, supplies: tuple[Supply, ...], *, guess_s: float | None = None, spread: float | None = None,
+    left: Unfinished, supplies: tuple[Supply, ...], *, guess_s: float | None = None, spread: float | None = None,
     planner: str | None = None, confidence: float | None = None, budget_usd: float | None = None,
 ) -> Question:  # fmt: skip
     """BadInput says why it cannot be simulated. What is None is as the job has it."""
     if not any(each["tasks"] for each in left["classes"]):
         raise BadInput(f"{_named(left)} has ended: nothing is left to plan", hint="all of it again: --whole")
+    licences = _licences(left)
     common: Json = {
         "supplies": supplies, "spread": GUESSED.spread if spread is None else spread,
         "spread_is_guessed": spread is None,
         "confidence": left["confidence"] if confidence is None else confidence,
         "budget_usd": left["budget_left_usd"] if budget_usd is None else budget_usd,
-        "resources": largest(each["resources"] for each in left["classes"]),
+        "resources": largest([*(each["resources"] for each in left["classes"]), licences]),
+        "of_server": {name: left["of_server"][name] for name in licences},
+        "free_slots": () if left["workflow"] else tuple(left.get("free_slots", ())),
     }  # fmt: skip
     if left["workflow"]:
         return _of_workflow(left, known_planner(planner or left["planner"], WORKFLOW), guess_s, common)
@@ -66,7 +73,13 @@ def question_left(
     )  # fmt: skip
 
 
-def _of_workflow(left: Json, planner: str, guess_s: float | None, common: Json) -> Question:
+def _licences(left: Unfinished) -> dict[str, float]:
+    """The most that a task needs of what the whole server counts, where every open task needs some of it."""
+    needs = [each.get("of_server", {}) for each in left["classes"] if each["tasks"]]
+    return {name: most for name, most in largest(needs).items() if all(name in each for each in needs)}
+
+
+def _of_workflow(left: Unfinished, planner: str, guess_s: float | None, common: Json) -> Question:
     """Open tasks in their order; edges from tasks that have ended are gone."""
     graph = left.get("graph")
     if graph is None:
@@ -89,11 +102,11 @@ def _of_workflow(left: Json, planner: str, guess_s: float | None, common: Json) 
     )  # fmt: skip
 
 
-def _named(left: Json) -> str:
+def _named(left: Unfinished) -> str:
     return f"job {left['job']} '{left['name']}'" if left.get("job") else left["name"]
 
 
-def _unknown(left: Json) -> BadInput:
+def _unknown(left: Unfinished) -> BadInput:
     return BadInput(
         f"nothing is known of the run times of {_named(left)} yet", hint="say how long a task takes: --estimate 5m"
     )

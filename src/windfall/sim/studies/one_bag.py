@@ -12,7 +12,7 @@ from math import inf
 from msgspec import Struct
 from msgspec.structs import replace
 
-from windfall.core.events import PlanProposed, Settings
+from windfall.core.events import PlanProposed, SeriesImported, Settings
 from windfall.core.records import Record
 from windfall.core.state.renting import fleet
 from windfall.planning.contract import Planner, Task
@@ -94,14 +94,16 @@ def run_bag(
     tasks: Sequence[Task], supplies: Sequence[Supply], deadline_s: float, planner: str | Planner, seed: int, *,
     error: RandomLaw | None = None, budget_usd: float | None = None, until_s: float | None = None,
     watch: Callable[[str, tuple[int, int, int], float, float, int], None] | None = None,
-    keep: Callable[[Record], None] | None = None,
+    keep: Callable[[Record], None] | None = None, save_every_s: float | None = None,
+    news: Sequence[SeriesImported] = (),
 ) -> CaseResult:  # fmt: skip
     """Run a bag with a deadline and a planner, given by name or as a function.
 
     Planners are told `Task.runtime_s`; `error` is the law of the true run time divided by it (None: exact).
+    `save_every_s`: how often tasks that checkpoint save. `news`: series that were imported before.
     """
     name = planner if isinstance(planner, str) else "given"
-    made = scenario_of(tasks, supplies, deadline_s, name, error, budget_usd, until_s)
+    made = scenario_of(tasks, supplies, deadline_s, name, error, budget_usd, until_s, save_every_s)
     troubles: list[str] = []
 
     def kept(record: Record) -> None:
@@ -111,13 +113,15 @@ def run_bag(
             keep(record)
 
     world = World(made, seed, kept, watch, PLANNERS.__getitem__ if isinstance(planner, str) else lambda name: planner)
+    for event in news:
+        world.driver.submit(event)
     world.run()
     return replace(outcome_of(world), failed_plans=len(troubles), trouble=troubles[0] if troubles else "")
 
 
 def scenario_of(
     tasks: Sequence[Task], supplies: Sequence[Supply], deadline_s: float, planner: str, error: RandomLaw | None = None,
-    budget_usd: float | None = None, until_s: float | None = None,
+    budget_usd: float | None = None, until_s: float | None = None, save_every_s: float | None = None,
 ) -> Scenario:  # fmt: skip
     """A world of one cloud and one bag."""
     renamed = tuple(replace(supply, offer=replace(supply.offer, pool=CLOUD)) for supply in supplies)
@@ -132,6 +136,8 @@ def scenario_of(
     }  # fmt: skip
     if error is not None:
         values["error"] = error
+    if save_every_s is not None:
+        values["checkpoint_every_s"] = save_every_s
     bag = Bag(
         **values,
         run_times_s=tuple(task.runtime_s for task in tasks),

@@ -24,9 +24,13 @@ from windfall.sim.studies.forecast import Run as SimulatedRun
 from windfall.sim.studies.one_bag import outcome_of
 from windfall.sim.world import World
 
-TOLD, NOT_TOLD, WRONG = "as told", "rates not told", "rates told wrong"
+TOLD, NOT_TOLD, WRONG = "as told", "rates not told", "told wrong"
 GROUPS = (TOLD, NOT_TOLD, WRONG)
-"""In the last, the truth differs from what was told: interruptions are three times as frequent, or as rare."""
+"""In the last, the truth differs from what was told: interruptions are three times as frequent, or as rare, and free
+hosts leave."""
+BAG, WORKFLOW = "bag", "workflow"
+HELPED, WORKFLOWS, LAYERS = 1 / 5, 1 / 4, (2, 4)
+"""Shares of the worlds that have free hosts and of those that are workflows, and how many layers these have."""
 TRUE_SEED = 5_000_011
 WRONG_BY = 3.0
 GUESSED_SPREAD = 0.35
@@ -41,6 +45,10 @@ class RandomWorld(Struct, frozen=True):
     told: Question
     truth: Question
     deadline_s: float
+
+    @property
+    def kind(self) -> str:
+        return WORKFLOW if self.told.edges else BAG
 
 
 class WorldResult(Struct, frozen=True):
@@ -57,6 +65,7 @@ class WorldResult(Struct, frozen=True):
     interval: float
     first: float | None
     tenth: float | None
+    kind: str = BAG
 
 
 class GroupResult(Struct, frozen=True):
@@ -110,6 +119,13 @@ def world_of(number: int) -> RandomWorld:
         spread=spread if is_known else GUESSED_SPREAD, spread_is_guessed=not is_known,
         supplies=(supply_of(spot), supply_of(sure)), confidence=one((0.8, 0.95)),
     )  # fmt: skip
+    # Drawn apart, so that the numbers of all other worlds stay what they were.
+    more = np.random.default_rng([number, 1])
+    helped, is_workflow = more.uniform() < HELPED, more.uniform() < WORKFLOWS
+    if is_workflow:
+        told = _layered(told, LAYERS[int(more.integers(len(LAYERS)))])
+    elif helped:
+        told = replace(told, free_slots=(2,) * int(more.integers(1, 4)))
     deadline_s = float(ceil(earliest_s(told) * one((1.5, 2.0, 3.0, 6.0))))
     if chance.integers(8) == 0:
         work_h = tasks * seconds / 3600 / sure.cores
@@ -119,8 +135,23 @@ def world_of(number: int) -> RandomWorld:
     truth = replace(
         told, spread=spread, spread_is_guessed=False,
         supplies=(replace(true_spot, offer=spot), told.supplies[1]),
+        free_stay_s=deadline_s / 4 if group == WRONG and told.free_slots else None,
     )  # fmt: skip
     return RandomWorld(number, group, told, truth, deadline_s)
+
+
+def _layered(question: Question, layers: int) -> Question:
+    """The same tasks as a workflow of layers: each task waits for two of the layer before."""
+    width = question.tasks // layers
+    edges = {
+        (task - task % width - width + (task + step) % width, task) for task in range(width, width * layers)
+        for step in (0, 1)
+    }  # fmt: skip
+    tasks = width * layers
+    return replace(
+        question, edges=tuple(sorted(edges)), estimates_s=question.estimates_s[:tasks],
+        memory_bytes=question.memory_bytes[:tasks], classes_of=("step",) * tasks, cpus_of=(1,) * tasks,
+    )  # fmt: skip
 
 
 def judge_world(number: int, runs: int) -> bytes:
@@ -141,6 +172,7 @@ def judge_world(number: int, runs: int) -> bytes:
             number, world.group, confidence, said, min(confidence, said), met, inside,
             true_s is not None and finish is not None and finish.low - 1e-6 <= true_s <= finish.high + 1e-6,
             made.holds, _ratio(predicted, 1, true_usd), _ratio(predicted, TENTH, true_usd),
+            world.kind,
         )
     )  # fmt: skip
 
@@ -186,20 +218,21 @@ def judge_worlds(
 
 
 def by_group(results: Sequence[WorldResult], runs: int) -> list[GroupResult]:
-    """One row for each group that has worlds.
+    """One row for each group that has worlds, bags and workflows apart.
 
     A chance that a forecast names is uncertain itself: it rests on `runs` simulated runs.
     """
     rows = []
-    for group in GROUPS:
-        these = [result for result in results if result.group == group]
+    for group, kind in [(group, kind) for kind in (BAG, WORKFLOW) for group in GROUPS]:
+        these = [result for result in results if (result.group, result.kind) == (group, kind)]
         if not these:
             continue
         variance = sum(each.named * (1.0 - each.named) * (1.0 + 1.0 / runs) for each in these)
         first, tenth = ([v for each in these if (v := getattr(each, key)) is not None] for key in ("first", "tenth"))
         rows.append(
             GroupResult(
-                group, len(these), sum(each.met for each in these), sum(each.named for each in these), sqrt(variance),
+                group if kind == BAG else f"workflows, {group}", len(these), sum(each.met for each in these),
+                sum(each.named for each in these), sqrt(variance),
                 sum(each.cost_inside for each in these), sum(each.finish_inside for each in these),
                 these[0].interval, float(np.median(first)) if first else None,
                 float(np.median(tenth)) if tenth else None,

@@ -2,7 +2,8 @@
 
 Touches the state that it reads. What is fitted: the run times of every job (their quantiles), when hosts came, how
 long they stayed, how often their attempts were lost or failed, and what an attempt costs a slot beyond its run time.
-Rented machines live as they did in the log (`replayed_clouds`), and tasks of a job that is done run as long.
+Rented machines live as they did in the log (`replayed_clouds`), and tasks of a job that is done run as long. A workflow
+is replayed as one: its tasks wait for each other as they did.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from windfall.core.renting.money import usd
 from windfall.core.renting.shares import charged_to_job_microusd
 from windfall.core.state.state import State
 from windfall.core.wishes import PLANNER
+from windfall.drivers.simulated import PlanTook
 from windfall.errors import BadInput
 from windfall.sim.run import RunOutcome
 from windfall.sim.scenario import Bag, Scenario, change, check
@@ -43,9 +45,10 @@ from windfall.sim.studies.replayed_clouds import MarketNews, clouds_of, seconds
 from windfall.sim.studies.sweep import Interval, interval
 from windfall.store import holds_state, open_store
 from windfall.store.location import StateLocation, locate
-from windfall.wire.messages import CAUSES, DONE, LOSSES
+from windfall.wire.messages import CANCELLED, CAUSES, DONE, LOSSES
 
-DONE_CODE = CAUSES.index(DONE)
+NO_FAILURES = frozenset({CAUSES.index(DONE), CAUSES.index(CANCELLED)})
+"""Causes for which a task is not to blame: it was done twice, or we stopped an attempt that was no longer needed."""
 LOSS_CODES = frozenset(CAUSES.index(cause) for cause in LOSSES)
 QUANTILES = 101
 READ_AT_A_TIME = 2000
@@ -70,6 +73,24 @@ class SeenJob(Struct):
     """What its machines cost; None without any."""
     runs_of: dict[int, float] = field(default_factory=dict)
     """Run time of each task on a machine of speed 1."""
+    classes: list[TaskClass] = field(default_factory=list)
+    classes_of: list[int] = field(default_factory=list)
+    """The place of each task's class among `classes`."""
+    edges: tuple[tuple[int, int], ...] = ()
+    """Of a workflow: (parent, child)."""
+
+    def class_of(self, task: int) -> TaskClass:
+        known = task < len(self.classes_of) and self.classes_of[task] < len(self.classes)
+        return self.classes[self.classes_of[task]] if known else TaskClass(self.cpus, name=self.task_class)
+
+    def runs_by_task(self) -> list[float]:
+        """Run time of every task; one that did not end is as long as the median of its class."""
+        of_class: dict[int, list[float]] = {}
+        for task, run_s in self.runs_of.items():
+            of_class.setdefault(self.classes_of[task], []).append(run_s)
+        usual = {which: float(np.median(runs)) for which, runs in of_class.items()}
+        otherwise = float(np.median(self.runs_s))
+        return [self.runs_of.get(task, usual.get(self.classes_of[task], otherwise)) for task in range(self.tasks)]
 
     @property
     def rents(self) -> bool:
@@ -111,8 +132,8 @@ class Fitted(Struct):
     failed: int = 0
     began_s: float = inf
     ended_s: float = 0.0
-    planned_s: list[float] = field(default_factory=list)
-    """How long each plan took, from the state that it rests on to its proposal."""
+    plans_took: list[PlanTook] = field(default_factory=list)
+    """How each plan went: the seconds from the state that it rests on to its proposal."""
     clouds: list[dict[str, Any]] = field(default_factory=list)
     """Clouds from which machines were rented, as tables of a scenario."""
 
@@ -124,26 +145,60 @@ class Fitted(Struct):
             "lease": seconds(self.settings.lease_s),
             "max_replicas": self.settings.max_replicas,
             "tail_enter": self.settings.tail_enter,
+            "tail_leave": self.settings.tail_leave or 0.0,
+            "replication": self.settings.replication,
+            "replication_cycle": seconds(self.settings.replication_cycle_s),
+            "spread_bundles": self.settings.spread_bundles,
         }
-        if self.planned_s:
-            server["planning"] = seconds(float(np.median(self.planned_s)))
+        if self.plans_took:
+            server["planning"] = seconds(float(np.median([took.seconds for took in self.plans_took])))
         document = {"name": "replay", "about": f"fitted to {self.source}", "server": server, "pool": pools, "bag": bags}
         return document | ({"cloud": self.clouds} if self.clouds else {})
 
     def scenario(self, changes: list[str]) -> Scenario:
         scenario = check(change(self.document(), changes), Path("replay.toml"))
         if any(what.startswith("bag") for what in changes):
-            return scenario
+            return replace(scenario, bags=tuple(self._shaped(bag) for bag in scenario.bags))
         bags = tuple(self._as_run(bag) for bag in scenario.bags)
-        return replace(scenario, bags=bags, plans_took_s=tuple(self.planned_s))
+        return replace(scenario, bags=bags, plans_took=tuple(self.plans_took))
 
     def _as_run(self, bag: Bag) -> Bag:
         """Each task of a job that is done runs as long as it did, beyond a law that only knows how often."""
-        job = self.jobs[int(bag.name.partition("-")[0])]
+        job = self._job_of(bag)
+        if job.edges:
+            return self._shaped(bag)
         if not job.rents or len(job.runs_of) < job.tasks:
             return bag
         gap_s = self._gap_s()
         return replace(bag, run_times_s=tuple(job.runs_of[task] + gap_s for task in range(job.tasks)))
+
+    def _job_of(self, bag: Bag) -> SeenJob:
+        return self.jobs[int(bag.name.partition("-")[0])]
+
+    def _shaped(self, bag: Bag) -> Bag:
+        """A workflow as it was; one whose number of tasks was changed has no shape any more."""
+        job = self._job_of(bag)
+        if not job.edges or bag.tasks != job.tasks:
+            return bag
+        classes = [job.class_of(task) for task in range(job.tasks)]
+        return replace(
+            bag,
+            edges=job.edges,
+            # Without what lies between two attempts of a slot: in a workflow that is mostly waiting for parents.
+            run_times_s=tuple(job.runs_by_task()),
+            classes_of=tuple(one.name for one in classes),
+            cpus_of=tuple(max(1, round(one.cpus)) for one in classes),
+            memory_bytes_of=(0,) * job.tasks,  # hosts of the replay do not say how much they have
+            told="each" if all(one.estimate_is_exact for one in classes) else bag.told,
+            estimates_of=tuple(one.estimate_s for one in classes),
+            planner=(job.rules.planner or PLANNER) if bag.planner else "",
+        )
+
+    def warm_up_s(self) -> float:
+        """Median of the seconds from the first request of a rented machine to the start of its first task."""
+        rented = [host for host in self.hosts.values() if host.machine and host.runs]
+        first = [min(start for start, _ in host.runs) - host.came_s for host in rented]
+        return max(0.0, float(np.median(first))) if first else 0.0
 
     def _gap_s(self) -> float:
         gaps = [gap_s for host in self.hosts.values() for gap_s in host.gaps_s()]
@@ -200,7 +255,8 @@ def _renting(job: SeenJob, clouds: list[str]) -> dict[str, Any]:
     """What the plan of a job is made from."""
     rules = job.rules
     return {
-        "planner": rules.planner or PLANNER,
+        # A workflow gets its own planner with its shape (`_shaped`): a table of a scenario has no place for one.
+        "planner": PLANNER if job.edges else rules.planner or PLANNER,
         "clouds": [name for name in rules.rent_from if name in clouds],
         "deadline": seconds(inf if rules.deadline_s is None else rules.deadline_s),
         "budget_usd": usd(rules.budget_microusd or 0),
@@ -233,6 +289,11 @@ def _records(state: StateLocation) -> Iterator[Record]:
     try:
         after = 0
         while rows := store.records(after, READ_AT_A_TIME):
+            if not after and rows[0].seq > 1:
+                raise BadInput(
+                    f"{state}: the beginning of the log was forgotten, so it cannot be replayed",
+                    hint="replay a backup or an archive that was made before:  windfall archive JOB -o job.tar.gz",
+                )
             yield from (decode_record(row.data) for row in rows)
             after = rows[-1].seq
     finally:
@@ -258,20 +319,22 @@ def fit_records(source: str, records: Iterator[Record]) -> Fitted:
         elif isinstance(event, TasksAdded):
             if event.job in fitted.jobs:
                 fitted.jobs[event.job].tasks += event.count
+                fitted.jobs[event.job].classes_of += [event.klass] * event.count
         elif isinstance(event, JobSealed):
             fitted.began_s = min(fitted.began_s, t)
+            _sealed(fitted, state, event.job)
         elif isinstance(event, HostAsked):
             _asked(fitted, event, decided, sent)  # type: ignore[arg-type]
         elif isinstance(event, ResultsReported):
             _reported(fitted, event, decided.verdicts, sent, state)  # type: ignore[union-attr]
         elif isinstance(event, PlanProposed) and event.seq in at:
-            fitted.planned_s.append(max(0.0, t - at[event.seq]))
+            fitted.plans_took.append(PlanTook(max(0.0, t - at[event.seq]), not event.error))
         at[record.seq] = t
         if isinstance(decided, TimeJudged):
             fitted.lost += len(decided.lost) + len(decided.expired)
     fitted.began_s = min([fitted.began_s, *(job.submitted_s for job in fitted.jobs.values())])
     if state.fleet.machines:
-        fitted.clouds = clouds_of(state, fitted.began_s, news)
+        fitted.clouds = clouds_of(state, fitted.began_s, news, fitted.settings.lease_s / 3, fitted.warm_up_s())
         for number, job in fitted.jobs.items():
             if job.rents and number in state.bags:
                 job.cost_usd = usd(charged_to_job_microusd(state, number, fitted.ended_s))
@@ -285,9 +348,16 @@ def _submitted(fitted: Fitted, number: int, event: JobSubmitted) -> None:
         number,
         SeenJob(
             rules.name, event.t, policies=dict(rules.policies), priority=rules.priority, cpus=first.cpus, rules=rules,
-            estimate_s=first.estimate_s, task_class=first.name,
+            estimate_s=first.estimate_s, task_class=first.name, classes=list(event.classes),
         ),
     )  # fmt: skip
+
+
+def _sealed(fitted: Fitted, state: State, number: int) -> None:
+    shape = state.bags[number].shape if number in state.bags else None
+    if shape is not None and number in fitted.jobs:
+        rows = enumerate(shape.child_rows())
+        fitted.jobs[number].edges = tuple((parent, child) for parent, children in rows for child in children)
 
 
 def _asked(fitted: Fitted, event: HostAsked, decided: HostAnswered, sent: dict[tuple[int, int, int], float]) -> None:
@@ -319,7 +389,7 @@ def _reported(
             continue
         if verdict == ACCEPTED:
             host = fitted.hosts.get(event.host)
-            job.runs_s.append(_work_s(state, host, result, job.task_class))
+            job.runs_s.append(_work_s(state, host, result, job.class_of(result.task).name))
             job.runs_of[result.task] = job.runs_s[-1]
             job.done += 1
             if host is not None:
@@ -329,7 +399,7 @@ def _reported(
                 fitted.latencies_s.append(max(0.0, result.start - sent_s))
         elif result.cause in LOSS_CODES:
             fitted.lost += 1
-        elif result.cause != DONE_CODE:
+        elif result.cause not in NO_FAILURES:
             fitted.failed += 1
 
 

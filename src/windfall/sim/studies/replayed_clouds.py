@@ -40,8 +40,13 @@ class MarketNews(Struct):
             self.notices.append(event)
 
 
-def clouds_of(state: State, began_s: float, news: MarketNews) -> list[dict[str, Any]]:
-    """Clouds for a scenario: every pool from which a machine was rented, with all of its offers."""
+def clouds_of(
+    state: State, began_s: float, news: MarketNews, heartbeat_s: float, warm_up_s: float
+) -> list[dict[str, Any]]:
+    """Clouds for a scenario: every pool from which a machine was rented, with all of its offers.
+
+    Hosts show that they are there every `heartbeat_s`, and begin their first task `warm_up_s` after they asked for it.
+    """
     machines: dict[str, list[MachineState]] = {}
     for machine in state.fleet.machines.values():
         machines.setdefault(machine.offer.key, []).append(machine)
@@ -54,7 +59,9 @@ def clouds_of(state: State, began_s: float, news: MarketNews) -> list[dict[str, 
             for key, offer in news.offers.items()
             if offer.pool == pool
         ]
-        found.append({"name": pool, "poll": "1s", "offer": rows})
+        limits = [offer.pool_limit for offer in news.offers.values() if offer.pool == pool and offer.pool_limit]
+        cloud = {"name": pool, "poll": "1s", "heartbeat": seconds(heartbeat_s), "warm_up": seconds(warm_up_s)}
+        found.append(cloud | {"limit": min(limits, default=0), "offer": rows})
     return found
 
 
@@ -71,7 +78,9 @@ def _offer(
         "minimum": seconds(offer.minimum_s),
         "bills_boot": offer.bills_boot,
         "free_if_taken": offer.free_if_taken,
+        "free_if_taken_within": seconds(offer.free_if_taken_within_s),
         "cores": offer.cores,
+        "resources": offer.units,
         "memory_gb": 0.0 if offer.memory_gb == inf else offer.memory_gb,
         "limit": offer.limit or 0,
         "boot": seconds(offer.lag_s),
@@ -117,7 +126,8 @@ def life_of(machine: MachineState) -> list[float]:
     life = [max(0.0, boot_s)]
     for slept_t, woke_t in machine.sleeps:
         life.append(max(0.0, slept_t - since_t))
-        if woke_t is None:
+        # One that ended while it slept has not woken: the end of the machine closed its sleep.
+        if woke_t is None or (machine.ended_t is not None and woke_t >= machine.ended_t):
             return life
         life.append(max(0.0, woke_t - slept_t))
         since_t = woke_t

@@ -47,10 +47,10 @@ class Steps(Struct, frozen=True):
 
 def kaplan_meier(times: Array, events: Array, at_risk: Array) -> Steps:
     """The product-limit estimate; `at_risk` counts the attempts still waiting just before each time."""
-    survive = as_array(np.cumprod(np.clip(1 - events / at_risk, 0.0, 1.0)))
-    came_back = as_array(np.cumsum(events))
+    survive = as_array((1 - events / at_risk).clip(0.0, 1.0).cumprod())
+    came_back = as_array(events.cumsum())
     with np.errstate(divide="ignore", invalid="ignore"):
-        greenwood = np.cumsum(events / (at_risk * (at_risk - events)))
+        greenwood = (events / (at_risk * (at_risk - events))).cumsum()
         worth = np.where(survive > 0, (1 - survive) / (survive * greenwood), came_back)
     return Steps(times, came_back, survive, np.minimum(worth, float(at_risk[0])))
 
@@ -74,13 +74,13 @@ def smoothed(steps: Steps, width: float = SMOOTHING) -> Steps:
     # A cell's mass arrives by its right edge.
     times = np.exp(logs[0] + (np.arange(len(binned)) - reach + 0.5) * step)
     at_once = float(mass[~positive].sum())
-    back = np.cumsum(spread) + at_once
+    back = spread.cumsum() + at_once
     events = np.interp(times, steps.times, steps.events, left=0.0 if positive[0] else float(steps.events[0]))
     worth = np.interp(times, steps.times, steps.worth)
     if at_once:
         times, back = np.concatenate([[0.0], times]), np.concatenate([[at_once], back])
         events, worth = np.concatenate([steps.events[:1], events]), np.concatenate([steps.worth[:1], worth])
-    return Steps(times, events, np.clip(1 - back, 0.0, 1.0), worth, smooth=True)
+    return Steps(times, events, (1 - back).clip(0.0, 1.0), worth, smooth=True)
 
 
 def _spread(logs: Array, weight: Array) -> float:
@@ -91,7 +91,7 @@ def _spread(logs: Array, weight: Array) -> float:
     share = weight / total
     centre = float((share * logs).sum())
     deviation = math.sqrt(max(float((share * (logs - centre) ** 2).sum()), 0.0))
-    low, high = np.searchsorted(np.cumsum(share), [0.25, 0.75])
+    low, high = share.cumsum().searchsorted([0.25, 0.75])
     quartiles = float(logs[min(high, len(logs) - 1)] - logs[low]) / 1.349
     return min(deviation, quartiles) if quartiles > 0 else deviation
 
@@ -109,7 +109,7 @@ def area(steps: Steps) -> Array:
     before = np.empty_like(steps.survive)
     before[0], before[1:] = 1.0, steps.survive[:-1]
     height = (before + steps.survive) / 2 if steps.smooth else before
-    return np.cumsum(height * _differences(steps.times))
+    return as_array((height * _differences(steps.times)).cumsum())
 
 
 def gain_error(steps: Steps, wait_s: float, overhead_s: float) -> float:
@@ -135,8 +135,9 @@ def standard_error(steps: Steps, overhead_s: float, value: Array) -> Array:
     back = 1 - steps.survive
     mass, wait = _differences(back), steps.times + overhead_s
     with np.errstate(divide="ignore", invalid="ignore"):
-        first = np.cumsum(mass * wait)
-        second = np.cumsum(mass * wait**2) + wait**2 * steps.survive
+        squares = wait**2
+        first = (mass * wait).cumsum()
+        second = (mass * squares).cumsum() + squares * steps.survive
         spread = np.maximum(second - 2 * value * first + value**2 * back, 0.0)
         return np.where((back > 0) & (steps.worth > 0), np.sqrt(spread / steps.worth) / back, np.inf)
 
@@ -231,7 +232,7 @@ def at_each(steps: Steps, waits_s: Sequence[float], overhead_s: float) -> list[f
 
 
 def _at(steps: Steps, below: Array, wait_s: float, overhead_s: float) -> float:
-    index = int(np.searchsorted(steps.times, wait_s, side="right")) - 1
+    index = int(steps.times.searchsorted(wait_s, side="right")) - 1
     if index < 0:
         return math.inf
     survive = float(steps.survive[index])

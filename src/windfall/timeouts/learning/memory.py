@@ -13,6 +13,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from windfall.errors import BadInput
+from windfall.quick import quickly_set
 
 
 class CountRules(Struct, frozen=True, array_like=True):
@@ -112,6 +113,7 @@ def check(seconds: float) -> None:
         raise BadInput(f"a latency must be 0 s or more and finite, not {seconds}")
 
 
+@quickly_set
 class Counts(Struct):
     """Weighted counts by cell, at most some 600 of them. `weight` is what the next attempt counts."""
 

@@ -32,8 +32,8 @@ from typing import Literal
 from msgspec.structs import astuple, replace
 
 from windfall.errors import BadInput
-from windfall.numeric import np
-from windfall.timeouts.arrays import Array
+from windfall.numeric import Ints, np
+from windfall.timeouts.arrays import Array, as_array
 from windfall.timeouts.laws.fitted import Seen, fitted
 from windfall.timeouts.laws.steps import Choice, Steps, at_each, choose, kaplan_meier
 from windfall.timeouts.learning.memory import USUAL, CountRules, Counts, Decision, Latencies
@@ -60,8 +60,11 @@ def cells_survived(ages_s: Sequence[float], rules: CountRules = USUAL) -> dict[i
     """How many of these ages have `cell_survived` in each cell. All at once, for there may be thousands."""
     half_a_cell_back = 2 ** (-0.5 / rules.cells_per_octave)
     ages = np.clip(np.array(ages_s) * half_a_cell_back, rules.shortest_s, rules.longest_s)
-    cells, counts = np.unique(np.floor(np.log2(ages) * rules.cells_per_octave), return_counts=True)
-    return dict(zip(map(int, cells.tolist()), counts.tolist(), strict=True))
+    cells = np.floor(np.log2(ages) * rules.cells_per_octave).astype(np.int64)
+    lowest = int(cells.min())
+    counts = np.bincount(cells - lowest)
+    places = np.flatnonzero(counts)
+    return dict(zip((places + lowest).tolist(), counts[places].tolist(), strict=True))
 
 
 class Sketch(Counts):
@@ -88,10 +91,13 @@ class Sketch(Counts):
         cells = sorted(self.came_back)
         if not cells:
             return None
-        events = np.array([self.came_back[cell] for cell in cells])
-        at_risk = self.total + rules.pseudo_lost * self.weight - _before(self.came_back, cells)
-        at_risk = at_risk - _before(self.cut_short, cells) + _before(self.resumed, cells)
-        middles = np.exp2((np.array(cells) + 0.5) / rules.cells_per_octave)
+        places, events = np.array(cells), np.array([self.came_back[cell] for cell in cells])
+        at_risk = self.total + rules.pseudo_lost * self.weight - _sums_before(events)[:-1]
+        if self.cut_short:
+            at_risk = at_risk - _before(self.cut_short, places)
+        if self.resumed:
+            at_risk = at_risk + _before(self.resumed, places)
+        middles = np.exp2((places + 0.5) / rules.cells_per_octave)
         # Weights decay between two looks at one attempt, so the sums may differ in the last digits.
         return kaplan_meier(middles, events / self.weight, np.maximum(at_risk, events) / self.weight)
 
@@ -221,13 +227,18 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _before(cells: dict[int, float], wanted: list[int]) -> Array:
+def _before(cells: dict[int, float], wanted: Ints) -> Array:
     """For each wanted cell, the sum over the cells strictly below it."""
-    if not cells:
-        return np.zeros(len(wanted))
     keys = sorted(cells)
-    sums = np.concatenate([[0.0], np.cumsum([cells[key] for key in keys])])
-    return np.asarray(sums[np.searchsorted(keys, wanted, side="left")], dtype=np.float64)
+    sums = _sums_before(np.array([cells[key] for key in keys]))
+    return as_array(sums[np.array(keys).searchsorted(wanted)])
+
+
+def _sums_before(values: Array) -> Array:
+    """For each place, and for the one behind the last, the sum of all values before it."""
+    sums = np.zeros(len(values) + 1)
+    np.add.accumulate(values, out=sums[1:])
+    return sums
 
 
 class Memory(Latencies):

@@ -7,15 +7,17 @@ Standard output and error are files, read and emptied after each call: a pipe wo
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import pickle
 import resource
 import signal
 import socket
+import struct
 import sys
 import time
 import traceback
-from typing import Any
+from typing import Any, NoReturn
 
 from windfall.wire import messages as m
 from windfall.worker.running import system, workdir
@@ -24,6 +26,11 @@ from windfall.worker.running.window import marker
 
 _MAX_FUNCTIONS = 256
 _PROTOCOL = 5
+_COUNT = struct.Struct("=Q")
+_FORKED = (
+    "windfall: process {pid}, which this call forked, returned from the call as well; it was ended, and the value of "
+    "the call's own process counts. End forked processes with os._exit().\n"
+)
 
 
 class Caller:
@@ -36,6 +43,9 @@ class Caller:
         self._specs: dict[int, dict[str, Any]] = {}
         self._spec_id = -1
         self._environment = dict(os.environ)
+        self._pid = os.getpid()
+        self._calls = mmap.mmap(-1, _COUNT.size)
+        """How many calls have ended, shared with processes that calls fork."""
         self._functions: dict[bytes, Any] = {}
         self._cores = tuple(os.sched_getaffinity(0))
         for fd, name in ((1, "out"), (2, "err")):
@@ -69,7 +79,11 @@ class Caller:
             self._line.send(("r", ident, cause, None, 0.0, 0.0, 0, b"", b"", b"", {"text": text}))
             self._own.leave()
             return
+        before = self._calls[:]
         cause, value, text = self._evaluate(payload, bool(spec["memory_bytes"]))
+        if os.getpid() != self._pid:
+            self._end_fork(before)
+        self._calls[:] = _COUNT.pack(_COUNT.unpack(before)[0] + 1)
         if cause == m.DONE and spec["outputs"]:
             files, missing = workdir.find_outputs(folder, spec["outputs"])
             if missing:
@@ -88,6 +102,12 @@ class Caller:
         self._line.send(("r", ident, cause, code, run_s, cpu_s, rss_bytes, out, err, value, more or None))
         if spec["cwd"] is None:
             self._own.leave()
+
+    def _end_fork(self, before: bytes) -> NoReturn:
+        """A process that the call forked has come out of it as well: it must neither answer nor take the next call."""
+        if self._calls[:] == before:  # else its output would be that of another call
+            os.write(2, _FORKED.format(pid=os.getpid()).encode())
+        os._exit(1)
 
     def _enter(self, spec: dict[str, Any], spec_id: int, task: str, attempt: int) -> str:
         """Environment, working directory and inputs of a call."""

@@ -21,6 +21,7 @@ APPTAINER, PODMAN, DOCKER = "apptainer", "podman", "docker"
 OPTIONS = "WINDFALL_CONTAINER_OPTIONS"
 """Further options of `run` (`exec` of Apptainer) that the engine of a host needs."""
 _CHECK_S, _PULL_S, _REMOVE_S = 20.0, 3600.0, 60.0
+_AMD_DEVICES = ("/dev/kfd", "/dev/dri")
 KILLED = 128 + 9
 """Exit code of a container whose process was killed: with a limit of memory, by the kernel."""
 
@@ -55,11 +56,14 @@ def _run(argv: list[str], timeout_s: float) -> tuple[int, str]:
 
 
 def settings_of(
-    engine: str | None, image: str, folder: str, memory_bytes: int | None, gpus: list[str]
+    engine: str | None, image: str, folder: str, memory_bytes: int | None, gpus: list[str], amd: bool = False
 ) -> dict[str, Any]:
-    """What a runner needs to run tasks in this image. `folder` keeps locks and images of this host."""
+    """What a runner needs to run tasks in this image. `folder` keeps locks and images of this host.
+
+    `gpus`: NVIDIA cards of the task. `amd`: it has AMD cards, of which its variables say which.
+    """
     return {
-        "engine": engine, "image": image, "folder": folder, "memory_bytes": memory_bytes, "gpus": gpus,
+        "engine": engine, "image": image, "folder": folder, "memory_bytes": memory_bytes, "gpus": gpus, "amd": amd,
         "options": shlex.split(os.environ.get(OPTIONS, "")),
     }  # fmt: skip
 
@@ -74,6 +78,7 @@ class Container:
         self._folder: str = settings["folder"]
         self._options: list[str] = settings["options"]
         self._gpus: list[str] = settings["gpus"]
+        self._amd: bool = settings["amd"]
         self._has_image = False
 
     def fetch(self) -> None:
@@ -122,10 +127,16 @@ class Container:
             made += ["--userns=keep-id"] if self.engine == PODMAN else ["--user", f"{os.getuid()}:{os.getgid()}"]
         if self.memory_bytes:
             made += ["--memory", f"{self.memory_bytes}b"]
+        cores = sorted(os.sched_getaffinity(0))
+        if self.engine == DOCKER and len(cores) < (os.cpu_count() or 0):
+            # Its daemon starts the task, which has none of the affinity of this process, as of a pinned task.
+            made += ["--cpuset-cpus", ",".join(map(str, cores))]
         if self._gpus and self.engine == PODMAN:
             made += [word for gpu in self._gpus for word in ("--device", f"nvidia.com/gpu={gpu}")]
         elif self._gpus:
             made += ["--gpus", f'"device={",".join(self._gpus)}"']
+        if self._amd:
+            made += [word for path in _AMD_DEVICES for word in ("--device", path)]
         return [*made, *self._options, self.image, *argv]
 
     def _apptainer(self, argv: Sequence[str], folder: str, names: Iterable[str], mounts: Iterable[str]) -> list[str]:
@@ -136,6 +147,8 @@ class Container:
             made += ["--memory", str(self.memory_bytes)]
         if self._gpus:
             made += ["--nv"]
+        if self._amd:
+            made += ["--rocm"]
         return [*made, *self._options, self.image, *argv]
 
     def environment(self, env: dict[bytes, bytes], names: Iterable[str]) -> dict[bytes, bytes]:

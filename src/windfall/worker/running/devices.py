@@ -25,6 +25,7 @@ _VISIBLE = {NVIDIA: ("CUDA_VISIBLE_DEVICES",), AMD: ("ROCR_VISIBLE_DEVICES",)}
 _TOLD = {NVIDIA: ("CUDA_VISIBLE_DEVICES",), AMD: ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")}
 """What a worker reads, and what a task gets. HIP counts among what ROCR lets it see, so there it is 0, 1, ..."""
 _TOOL_S = 20.0
+_ROCM = "/opt/rocm/bin"
 WHOLE = 1000
 """Thousandths of a unit, as the server counts them."""
 
@@ -62,21 +63,25 @@ def _nvidia(run: Callable[[list[str]], str | None]) -> list[str]:
 
 
 def _amd(run: Callable[[list[str]], str | None]) -> list[str]:
-    text = run(["rocm-smi", "--showid", "--json"])
+    # A card that sleeps or is partitioned makes the tool print warnings before its JSON.
+    _, brace, rest = (run(["rocm-smi", "--showid", "--json"]) or "").partition("{")
     try:
-        cards = json.loads(text or "{}")
+        cards, _ = json.JSONDecoder().raw_decode(brace + rest)
     except ValueError:
         return []
-    numbers = [int(card[4:]) for card in cards if re.fullmatch(r"card\d+", card)] if isinstance(cards, dict) else []
-    return [str(place) for place in range(len(numbers))]
+    return [str(place) for place in range(sum(re.fullmatch(r"card\d+", card) is not None for card in cards))]
 
 
 def run_tool(argv: list[str]) -> str | None:
     """What a tool prints; None if it is not here, fails (no card), or hangs (a card that is broken)."""
-    if shutil.which(argv[0]) is None:
+    # ROCm's packages put their tools into a folder that is in no PATH by default.
+    found = shutil.which(argv[0]) or shutil.which(argv[0], path=_ROCM)
+    if found is None:
         return None
     try:
-        done = subprocess.run(argv, capture_output=True, timeout=_TOOL_S, stdin=subprocess.DEVNULL, check=True)
+        done = subprocess.run(
+            [found, *argv[1:]], capture_output=True, timeout=_TOOL_S, stdin=subprocess.DEVNULL, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.decode(errors="replace")
@@ -101,8 +106,14 @@ class Devices:
 
     def nvidia_ids(self, units: Units) -> list[str]:
         """The NVIDIA cards among these units, as their driver calls them."""
-        mine = [self._gpus[index] for name, index, _ in units if name == GPUS and 0 <= index < len(self._gpus)]
-        return [gpu.id for gpu in mine if gpu.vendor == NVIDIA]
+        return [gpu.id for gpu in self._cards(units) if gpu.vendor == NVIDIA]
+
+    def has_amd(self, units: Units) -> bool:
+        """Whether an AMD card is among these units."""
+        return any(gpu.vendor == AMD for gpu in self._cards(units))
+
+    def _cards(self, units: Units) -> list[Gpu]:
+        return [self._gpus[index] for name, index, _ in units if name == GPUS and 0 <= index < len(self._gpus)]
 
     def environment(self, units: Units) -> dict[str, str]:
         """Variables of a task that has these units: all of them as JSON, its GPUs as their drivers want them named."""

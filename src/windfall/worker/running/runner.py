@@ -32,8 +32,10 @@ _LOOK_S = 1.0
 """Seconds between two checks of a process that is silent."""
 _TOLD_S = 60.0
 """Attempts that end badly within this time after a SIGTERM have ended because of it."""
-_TOLD_LATE_S = 0.1
-"""Time in which a SIGTERM reaches all processes of a job."""
+_TOLD_LATE_S = 0.5
+"""Time in which a SIGTERM reaches all processes of a job, on a busy host, too."""
+_SHELL_SAYS = 300
+"""Bytes at the end of standard error in which a shell says how its child ended."""
 
 
 class Spec:
@@ -53,6 +55,9 @@ class Spec:
         self.env[b"WINDFALL_HOST"] = os.fsencode(fields["host"])
         self.notice_signal = _signal_named(self.env.get(b"WINDFALL_NOTICE_SIGNAL", b"TERM").decode(errors="replace"))
         self.checkpoints: str | None = fields["checkpoints"]
+        paths = (fields["checkpoints"], fields.get("node_file"))
+        self.places = [os.path.dirname(path) for path in paths if path is not None]
+        """Folders beside its own that a task uses."""
         if fields["checkpoint_s"] is not None:
             self.env[b"WINDFALL_CHECKPOINT_EVERY_S"] = f"{fields['checkpoint_s']:g}".encode()
         self.programs: dict[str, str] = {}
@@ -255,13 +260,12 @@ class Runner:
             container.fetch()
         except (NoImage, OSError) as error:
             raise NotStarted(m.INPUTS, str(error)) from None
-        names, mounts = spec.own_variables, []
+        names = spec.own_variables
         if folder:
             names = [*names, "WINDFALL_DIR"]
         if spec.checkpoints is not None:
             names = [*names, "WINDFALL_CHECKPOINT", "WINDFALL_CHECKPOINT_EVERY_S"]
-            mounts = [os.path.dirname(spec.checkpoints)]
-        made = container.argv(name, argv, folder or os.getcwd(), names, mounts)
+        made = container.argv(name, argv, folder or os.getcwd(), names, spec.places)
         return made, container.environment(spec.env, names)
 
     def _isolate(self, spec: Spec, settings: dict[str, Any], argv: list[str], folder: str) -> list[str]:
@@ -271,8 +275,7 @@ class Runner:
         program = spec.programs.get(argv[0]) or self._find(spec, argv[0])
         if not os.access(os.path.join(folder, program), os.X_OK):
             raise NotStarted(m.NO_COMMAND, f"{program!r} is not there, or it cannot be executed")
-        own = [] if spec.checkpoints is None else [os.path.dirname(spec.checkpoints)]
-        return isolation.argv_of(settings, [program, *argv[1:]], folder, own)
+        return isolation.argv_of(settings, [program, *argv[1:]], folder, spec.places)
 
     def _clear_container(self, running: Attempt, container: Container, name: str) -> None:
         if running.cause is not None or running.exit_code < 0:
@@ -497,16 +500,16 @@ class Runner:
             return running.cause, running.text
         if limit_bytes and self._memory.judge(running.exit_code != 0, largest_bytes, stderr):
             return m.OOM, _memory_text(limit_bytes)
-        if running.exit_code != 0 and self._was_told(running.exit_code):
+        if running.exit_code != 0 and self._was_told(running.exit_code, stderr):
             return m.PREEMPTED, "SIGTERM was sent to every process of the worker's job"
         return _plain_cause(running.exit_code)
 
     def _on_told(self, *_: object) -> None:
         self._told_s = time.monotonic()
 
-    def _was_told(self, exit_code: int) -> bool:
+    def _was_told(self, exit_code: int, stderr: bytes) -> bool:
         """Whether SIGTERM came to this process as well, and so to the attempt; it may come a moment after its end."""
-        until_s = time.monotonic() + (_TOLD_LATE_S if exit_code == -signal.SIGTERM else 0.0)
+        until_s = time.monotonic() + (_TOLD_LATE_S if _by_sigterm(exit_code, stderr) else 0.0)
         while self._told_s <= time.monotonic() - _TOLD_S and time.monotonic() < until_s:
             time.sleep(0.005)
         return self._told_s > time.monotonic() - _TOLD_S
@@ -563,6 +566,11 @@ def _why_not(program: str, error: OSError | ValueError) -> str:
     if isinstance(error, FileNotFoundError) and os.path.exists(program):
         return f"{program}: the interpreter that its first line names is not on this host"
     return f"{program}: {error.strerror}"
+
+
+def _by_sigterm(exit_code: int, stderr: bytes) -> bool:
+    """Whether SIGTERM has ended the process, or a child of it: a shell says so, or adds 128 to the number."""
+    return exit_code in (-signal.SIGTERM, 128 + signal.SIGTERM) or b"Terminated" in stderr[-_SHELL_SAYS:]
 
 
 def _plain_cause(exit_code: int) -> tuple[str, str]:

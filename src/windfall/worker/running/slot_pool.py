@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import signal
 import sys
 import time
 from collections import deque
@@ -20,6 +21,8 @@ from windfall.worker import pace
 from windfall.worker.running import containers, system, workdir
 from windfall.worker.running.cores import Cores, nodes
 from windfall.worker.running.devices import Devices, conflict
+from windfall.worker.running.live_output import LiveOutput, Piece
+from windfall.worker.running.parts import Parts
 from windfall.worker.running.slots import Held, JobSpec, Slot, Warm
 from windfall.worker.running.window import shrink
 from windfall.worker.transport.checkpoints import Checkpoints
@@ -27,11 +30,11 @@ from windfall.worker.transport.outbox import Result
 from windfall.worker.transport.transfers import Failed, Transfers
 
 _MAX_JOB_SPECS = 1_000
-_MAX_LIVE = 256
-"""Pieces of live output kept for the next exchange; further pieces are dropped."""
 
 _BALANCE_S = 0.05
 """Seconds that an attempt has to run before tasks waiting behind it move to an idle slot."""
+_LATE_S = 1.0
+"""Seconds after its wall time in which a runner ends an attempt, unless it is stopped."""
 
 
 class SlotPool:
@@ -65,6 +68,7 @@ class SlotPool:
         self._has_pinned = False
         """Whether a slot was ever pinned: until then nothing is said of cores."""
         self.checkpoints = Checkpoints(f"{folder}-checkpoints", transfers)
+        self._parts = Parts(f"{folder}-hosts")
         self.slots = [Slot(index, folder) for index in range(slots)]
         self._backlog: deque[Held] = deque()
         self._staging: dict[int, list[Held]] = {}
@@ -73,7 +77,7 @@ class SlotPool:
         self._specs: dict[tuple[Any, str], tuple[dict[str, Any], JobSpec]] = {}
         self._count = 0
         self.durations = pace.Durations()
-        self.live: list[tuple[Held, int, int, bytes]] = []
+        self.live = LiveOutput()
 
     # -- what comes in ----------------------------------------------------------------------------------------------
 
@@ -97,6 +101,10 @@ class SlotPool:
             if overrides and "checkpoint" in overrides:
                 overrides = {**overrides}
                 saved = overrides.pop("checkpoint")
+            if overrides and "gang" in overrides:
+                told = self._parts.settings_of(key, overrides["gang"], len(self.slots))
+                own = {name: value for name, value in overrides.items() if name != "gang"}
+                overrides = {**own, **told, "env": {**own.get("env", {}), **told["env"]}}
             spec = self._spec(job, jobs[str(job)], overrides)
             self._count += 1
             held = Held(self._count, job, task, attempt, argv, spec, payload)
@@ -111,7 +119,31 @@ class SlotPool:
         if held.spec.missing or held.spec.failure:
             self._stage(held)
         else:
+            self._enqueue(held)
+
+    def _enqueue(self, held: Held) -> None:
+        """It has its inputs: it begins when a slot is free, or when every other host of its task has its part too."""
+        if not len(self._parts) or not self._parts.holds_back(held):
             self._backlog.append(held)
+
+    def begin(self, keys: Iterable[tuple[Any, Any, int]]) -> None:
+        """Every host of these tasks holds its part."""
+        for key in keys:
+            held = self._parts.begin(key)
+            if held is not None:
+                self._backlog.append(held)
+        self.dispatch()
+
+    @property
+    def unbegun_parts(self) -> int:
+        """Attempts that wait until the other hosts of their tasks have their parts."""
+        return len(self._parts)
+
+    def drop_parts(self, reason: str) -> None:
+        """Give back what waits for other hosts."""
+        for key in self._parts.waiting():
+            if (held := self._held.get(key)) is not None:
+                self._end([held], m.PREEMPTED, f"not begun: {reason}", None)
 
     def _restore(self, held: Held, saved: str | None) -> None:
         """Fetch the checkpoint of an earlier attempt first. If that fails, the task starts from its beginning."""
@@ -153,8 +185,9 @@ class SlotPool:
         return spec
 
     def _container(self, fields: dict[str, Any], units: Any) -> dict[str, Any]:
-        gpus = self._resources.nvidia_ids(units)
-        return containers.settings_of(self._engine, fields["image"], self._images, fields.get("memory_bytes"), gpus)
+        gpus, memory_bytes = self._resources.nvidia_ids(units), fields.get("memory_bytes")
+        amd = self._resources.has_amd(units)
+        return containers.settings_of(self._engine, fields["image"], self._images, memory_bytes, gpus, amd)
 
     def _stage(self, held: Held) -> None:
         """Fetch the inputs first; the attempt is queued when all have arrived."""
@@ -180,7 +213,7 @@ class SlotPool:
             if spec.failure:
                 self._fail(held, m.INPUTS, spec.failure)
             else:
-                self._backlog.append(held)
+                self._enqueue(held)
         if spec.failure:
             # The blob may exist when another task of the job arrives: try again then.
             spec.missing = {sha for _, sha, _ in spec.inputs}
@@ -315,6 +348,8 @@ class SlotPool:
 
     def _take_back(self, slot: Slot) -> None:
         self._backlog.extendleft(reversed(slot.take_back()))
+        if not slot.in_hand:
+            self._release(slot)  # a wide task that had not begun
 
     # -- what slots say ---------------------------------------------------------------------------------------------
 
@@ -326,8 +361,8 @@ class SlotPool:
                 self._ended(slot, *message[1:])
             elif message[0] == "o":
                 held = self._by_ident.get(message[1])
-                if held and held.watched and len(self.live) < _MAX_LIVE:
-                    self.live.append((held, *message[2:]))
+                if held and held.watched:
+                    self.live.add(held, *message[2:])
             elif slot.warm and message[1] == slot.warm.ident:
                 self._warm_ended(slot, slot.warm, *message[2:])
         if line.at_end:
@@ -408,6 +443,7 @@ class SlotPool:
         if self._held.pop(held.key, None) is None:
             return  # told already
         del self._by_ident[held.ident]
+        self._parts.forget(held.key)
         if held.spec.checkpoint_s is not None:
             self.checkpoints.forget(held)
         self._on_result(result)
@@ -504,7 +540,7 @@ class SlotPool:
             self._take_back(slot)
         waiting = [held for group in self._staging.values() for held in group]
         self._staging.clear()
-        for held in [*self._backlog, *waiting]:
+        for held in [*self._backlog, *waiting, *self._parts.ready()]:
             self._fail(held, m.PREEMPTED, f"not begun: {reason}")
         self._backlog.clear()
 
@@ -546,31 +582,14 @@ class SlotPool:
     def watch(self, keys: Iterable[tuple[Any, Any, int]]) -> None:
         """Follow the output of exactly these attempts."""
         followed = {held.ident: held for key in keys if (held := self._held.get(key))}
-        for held in self._by_ident.values():
-            if held.watched and held.ident not in followed:
-                held.watched = False
-        for held in followed.values():
-            if not held.watched and held.slot and held.slot.head is held:
-                held.watched = True
-                if not held.spec.is_call:
-                    held.slot.order(("watch", held.ident))
+        self.live.follow(followed, self._by_ident.values())
 
     def watched(self) -> bool:
         return any(slot.head.watched for slot in self.slots if slot.head)
 
-    def take_live(self) -> list[tuple[Held, int, int, bytes]]:
-        """New output of watched attempts: `(attempt, 0 for stdout or 1 for stderr, offset, data)`."""
-        live, self.live = self.live, []
-        for slot in self.slots:
-            head = slot.head
-            if head and head.watched and slot.warm:
-                for which, path in enumerate(slot.output_files()):
-                    with contextlib.suppress(OSError), open(path, "rb") as file:
-                        file.seek(head.live_offsets[which])
-                        if data := file.read(1 << 16):
-                            live.append((head, which, head.live_offsets[which], data))
-                            head.live_offsets[which] += len(data)
-        return live
+    def take_live(self) -> list[Piece]:
+        """New output of watched attempts."""
+        return self.live.take(self.slots)
 
     def started(self) -> list[list[Any]]:
         """Rows for attempts that have been running for more than a second and were not reported before."""
@@ -591,6 +610,18 @@ class SlotPool:
                 continue
             if now_s - slot.head_since_s > head.spec.wall_s:
                 self._end([head], m.TIME, f"over its wall time of {head.spec.wall_s:g} s", None)
+
+    def wake_stopped(self, now_s: float) -> None:
+        """Enforce what a runner cannot while it is stopped, as by its own task: the wall time, and an end."""
+        for slot in self.slots:
+            head = slot.head
+            if head is None or slot.process is None or slot.warm is not None:
+                continue
+            over = head.spec.wall_s is not None and now_s - slot.head_since_s > head.spec.wall_s + _LATE_S
+            if (over or head.ending) and system.is_stopped(slot.process.pid):
+                if not head.ending:
+                    self._end([head], m.TIME, f"over its wall time of {head.spec.wall_s:g} s", 0.0)
+                os.kill(slot.process.pid, signal.SIGCONT)
 
     @property
     def needs_a_look(self) -> bool:

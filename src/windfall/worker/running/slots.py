@@ -63,6 +63,7 @@ class JobSpec:
             "output_cap_bytes": int(fields.get("output_cap_bytes", 1 << 20)),
             "checkpoints": None,
             "checkpoint_s": self.checkpoint_s,
+            "node_file": fields.get("node_file"),
             "container": fields.get("container"),
             "isolation": fields.get("isolation"),
         }

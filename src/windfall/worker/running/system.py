@@ -133,6 +133,13 @@ def _proportional_bytes(pid: int) -> int:
     return _resident_bytes(pid)
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a process stands still by SIGSTOP; False where that cannot be found out."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()[:1] == [b"T"]
+    return False
+
+
 def kill_orphans(spare: frozenset[int] = frozenset(), patience_s: float = 5.0) -> bool:
     """Kill and reap all descendants of this process except `spare`. True when none is left."""
     end = time.monotonic() + patience_s

@@ -53,6 +53,10 @@ class SiteAgent:
         self._identity = identity.claim(options.name, options.address.url)
         self.host = self._identity.host
         self._boot = secrets.token_hex(8)
+        # Kept beside the folder, which is made anew at each start.
+        known = os.path.join(options.folder, f"agent-{self.host}")
+        os.makedirs(known, mode=0o700, exist_ok=True)
+        options.address.secret = identity.secret(known)
         self._folder = os.path.join(options.folder, f"site-{self.host}")
         workdir.remove(self._folder)
         os.makedirs(self._folder, mode=0o700)

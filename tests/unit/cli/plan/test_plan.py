@@ -23,7 +23,7 @@ def call(*arguments):
 def test_the_json_has_exactly_the_published_fields():
     result = call("--workflow", FIT, "--offers", OFFERS, "--deadline", "2h", "--planner", "prolis", "--json")
     document = json.loads(result.stdout)
-    assert list(document) == ["cost_usd", "makespan_s", "met", "machines", "tasks"]
+    assert list(document) == ["cost_usd", "makespan_s", "met", "machines", "tasks", "forecast", "risk"]
     assert list(document["machines"][0]) == ["id", "offer", "start_s", "end_s", "cost_usd"]
     assert list(document["tasks"][0]) == ["id", "machine", "start_s", "end_s"]
     assert document["met"] is True
@@ -69,12 +69,21 @@ def test_the_plan_can_be_drawn(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_planned(tmp_path):
+    unplanned = call(
+        "--workflow", "nothing.toml", "--offers", OFFERS, "--deadline", "2h", "--plot", str(tmp_path / "p.xyz")
+    )
+    assert isinstance(unplanned.exception, BadInput) and "no figure is drawn as .xyz" in unplanned.exception.message
+    assert ".png" in unplanned.exception.hint and not list(tmp_path.iterdir())
+
+
 def test_a_figure_is_announced_and_missing_directories_are_made_also_for_a_page(tmp_path, capsys):
     from windfall.cli.show import page
     from windfall.cli.show.output import wrote
-    from windfall.figures.canvas import new_figure, save
+    from windfall.figures.saved import save
+    from windfall.figures.sheet import Panel, sheet
 
-    wrote(save(new_figure()[0], tmp_path / "a" / "front.png"))
+    wrote(save(sheet([Panel()], "nothing"), tmp_path / "a" / "front.png"))
     page.write(tmp_path / "b" / "report.html", "job 1", [], [])
     assert capsys.readouterr().err == f"wrote {tmp_path / 'a' / 'front.png'}\n"
     assert (tmp_path / "a" / "front.png").exists() and (tmp_path / "b" / "report.html").exists()

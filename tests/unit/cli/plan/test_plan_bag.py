@@ -14,7 +14,7 @@ from windfall.cli.plan import simulating
 from windfall.cli.plan.bag import Asked, prepare
 from windfall.cli.plan.screen import sparks
 from windfall.core.events import TaskClass
-from windfall.core.renting import plans
+from windfall.core.renting import views
 from windfall.errors import BadInput
 from windfall.planning.contract import Plan
 from windfall.planning.offers import Offer
@@ -244,7 +244,7 @@ def test_run_times_of_an_earlier_job_are_drawn_from_and_nothing_beyond_them():
 def test_a_planner_is_shown_the_same_run_times_as_live_by_a_job_with_one_estimate():
     cloud = Cloud()
     bag = cloud.rent(4, [TaskClass(estimate_s=600.0)])
-    live = plans.view(cloud.state, bag.number, cloud.t, math.inf)
+    live = views.view(cloud.state, bag.number, cloud.t, math.inf)
     shown = []
 
     def planner(snapshot):
@@ -332,6 +332,17 @@ class Remote:
 
 def rest_of(place, **said):
     return prepare(Asked(job="fit", place=place, **said))
+
+
+def test_free_hosts_are_those_of_the_server_or_those_said():
+    place = Remote(free_slots=[4, 2])
+    ready = rest_of(place)
+    assert ready.question.free_slots == (4, 2) and "2 free hosts with 6 idle slots" in ready.assumed[-1]
+    assert rest_of(Remote(free_slots=[4, 2]), free_hosts="3x8").question.free_slots == (8, 8, 8)
+    assert rest_of(Remote(free_slots=[4, 2]), free_hosts="0").question.free_slots == ()
+    for wrong in ("4x", "x4", "-1", "4y8", "4x0", "1000000x2", "2x2x2"):
+        with pytest.raises(BadInput, match="--free-hosts"):
+            rest_of(Remote(), free_hosts=wrong)
 
 
 def test_the_rest_of_a_job_is_planned_with_its_own_deadline_budget_confidence_and_offers():

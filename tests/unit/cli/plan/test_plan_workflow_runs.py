@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.support.commands.command import windfall
+from windfall.cli.plan.workflow_runs import RUNS_ON_DEMAND
 
 FLOW = """
 name = "pairs"
@@ -64,8 +65,66 @@ def test_the_chance_knows_that_machines_on_demand_are_limited(tmp_path, monkeypa
     assert told["risk"]["chance_late"] > 0.3
 
 
-def test_a_plan_on_demand_is_not_simulated_unless_asked(tmp_path, monkeypatch, capsys):
+def test_a_plan_on_demand_is_simulated_too_because_run_times_vary(tmp_path, monkeypatch, capsys):
     words = ("--deadline", "3h", "--market", "on-demand")
-    assert "forecast" not in json.loads(plan(monkeypatch, capsys, tmp_path, *words).out)
+    told = json.loads(plan(monkeypatch, capsys, tmp_path, *words).out)
+    assert told["forecast"]["runs"] == RUNS_ON_DEMAND
+    assert told["risk"]["expected_usd"] == told["forecast"]["cost_usd"]["mean"]
     asked = json.loads(plan(monkeypatch, capsys, tmp_path, *words, "--seeds", "2", "--spread", "0").out)
     assert asked["forecast"]["cost_usd"]["mean"] == pytest.approx(asked["cost_usd"], rel=0.2)
+
+
+CARDS = """
+[[offer]]
+name = "plain"
+price_usd = 0.01
+cycle_s = 60
+lag_s = 60
+[[offer]]
+name = "card"
+price_usd = 0.1
+gpus = 1
+cycle_s = 60
+lag_s = 60
+"""
+
+
+@pytest.fixture
+def flow(tmp_path, monkeypatch, capsys):
+    """Plan two tasks, the second after the first, each with these lines of its own."""
+    (tmp_path / "offers.toml").write_text(CARDS)
+
+    def call(first: str, second: str):
+        then = LATER.format(n=1) + second
+        (tmp_path / "flow.toml").write_text(FLOW.format(later=f"{first}\n{then}"))
+        words = ("--workflow", str(tmp_path / "flow.toml"), "--offers", str(tmp_path / "offers.toml"))
+        return windfall(monkeypatch, capsys, "plan", *words, "--deadline", "3h", "--json")
+
+    return call
+
+
+def test_simulated_runs_rent_machines_with_the_gpus_that_tasks_need(flow):
+    cards, plain = (json.loads(flow(line, line).out) for line in ("gpus = 1", ""))
+    assert {machine["offer"] for machine in cards["machines"]} == {"card"}
+    assert cards["forecast"]["cost_usd"]["mean"] > 5 * plain["forecast"]["cost_usd"]["mean"] > 0
+
+
+def test_where_only_some_tasks_need_gpus_the_plan_is_not_simulated(flow):
+    told = json.loads(flow("gpus = 1", "").out)
+    assert {machine["offer"] for machine in told["machines"]} == {"card", "plain"} and "forecast" not in told
+
+
+def test_a_licence_that_no_offer_has_is_said_to_be_the_servers(flow):
+    ended = flow("resources = { licence = 1 }", "resources = { licence = 1, gpus = 1 }")
+    assert ended.code == 0, ended
+    assert "licence: not counted; name the server that has it: --server or --state" in ended.err
+    refused = flow("gpus = 2", "")
+    assert refused.code == 2 and "2 gpus and no offer has that" in refused.err
+
+
+def test_runs_that_take_longer_than_the_plan_miss_nothing_where_no_deadline_was_named(tmp_path, monkeypatch, capsys):
+    ended = plan(
+        monkeypatch, capsys, tmp_path, "--budget", "5", "--market", "on-demand", "--spread", "0.8", "--seeds", "6"
+    )
+    assert json.loads(ended.out)["forecast"]["met_high"] < 0.95
+    assert ended.code == 0, ended

@@ -35,7 +35,7 @@ def test_a_screen_a_job_without_deadline_and_one_without_plan_are_left_in_peace(
 
 
 def test_in_a_pipe_a_line_comes_after_a_tenth_or_half_a_minute_and_not_at_once():
-    from windfall.client.milestones import Milestones
+    from windfall.client.showing.milestones import Milestones
 
     milestones = Milestones(0.0)
     assert not milestones.is_due(1.0, 0.9), "a short run stays quiet"

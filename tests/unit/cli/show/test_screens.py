@@ -143,8 +143,8 @@ class FakeJob:
         return [GROUP]
 
 
-def drawn(made):
-    screen = Console(width=120, force_terminal=True, color_system=None, record=True, file=io.StringIO())
+def drawn(made, width=120):
+    screen = Console(width=width, force_terminal=True, color_system=None, record=True, file=io.StringIO())
     progress = Progress(FakeJob(), screen=screen)
     progress.update(status("running", done=0, total=100, running=5))
     progress.update(made)
@@ -169,6 +169,18 @@ def test_the_last_tasks_get_no_estimate_from_the_pace_of_others():
     text = drawn(status("running", done=98, total=100, running=2))
     assert "98 / 100   2 running   the last 2 tasks, for" in text
     assert "to go" not in text
+
+
+@pytest.mark.parametrize("done", [50, 98], ids=["many are left", "the last"])
+def test_the_bar_gives_way_in_a_narrow_terminal(done):
+    made = status("running", done=done, total=100, running=2, deadline_s=time.time() + 1000)
+    (wide,), (narrow,) = ([line for line in drawn(made, width).splitlines() if "/ 100" in line] for width in (120, 70))
+    assert wide.count("█") + wide.count("░") == 30 and len(wide) > 70 >= len(narrow)
+    assert narrow.count("█") + narrow.count("░") >= 8 and "░" in narrow, "not all of it is done"
+
+
+def test_a_job_that_is_done_has_nothing_to_go():
+    assert "to go" not in drawn(status("running", done=100, total=100))
 
 
 def test_the_time_that_a_job_was_stopped_is_not_counted(capsys):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from tests.support.clouds.rented_cloud import SPOT, SURE, Cloud
-from windfall.core.events import HostsEnded
+from windfall.core.events import HostsEnded, JobChanged
 from windfall.core.explain import jobs as explain
 from windfall.core.explain import plan as explain_plan
+from windfall.core.state.jobs.columns import WAITING
 from windfall.server.queries.jobs import STORY_KINDS
 
 
@@ -122,6 +125,16 @@ def test_it_is_said_how_many_tasks_are_left_to_hosts_that_cost_nothing():
     )
 
 
+def test_tasks_that_are_reserved_for_machines_are_counted_among_those_that_wait():
+    cloud = Cloud()
+    bag = cloud.rent(6)
+    cloud.plan(bag, start=[SPOT], assign={"new-0": [0, 1, 2]})
+    cloud.tasks("own", 1, 1)
+    told = why(cloud, bag)
+    assert told["because"] == "1 task runs, 5 wait (3 for rented machines): all slots are busy"
+    assert bag.counts[WAITING] == 5
+
+
 def test_the_story_of_a_task_says_what_became_of_the_machine_of_each_attempt():
     cloud = Cloud()
     bag = cloud.rent()
@@ -150,3 +163,14 @@ def test_the_story_of_a_task_says_that_its_worker_is_no_more_if_its_pool_says_so
     ]
     losing = {type(record.event).__name__ for record in cloud.log if getattr(record.decided, "lost", None)}
     assert losing == {"HostsEnded"} and losing <= set(STORY_KINDS)
+
+
+def test_a_job_whose_budget_was_raised_is_no_longer_held_by_the_old_one():
+    cloud = Cloud()
+    bag = cloud.rent(budget_microusd=100_000)
+    cloud.plan(bag, start=[SURE])
+    assert explain_plan.money_of(cloud.state, bag, cloud.t)["held_by_budget"]
+    cloud.step(JobChanged(cloud.t, bag.number, replace(bag.rules, priority=1.0)))
+    assert explain_plan.money_of(cloud.state, bag, cloud.t)["held_by_budget"]
+    cloud.step(JobChanged(cloud.t, bag.number, replace(bag.rules, budget_microusd=5_000_000)))
+    assert not explain_plan.money_of(cloud.state, bag, cloud.t)["held_by_budget"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.clouds.rented_cloud import SURE, Cloud
 from tests.support.engine.hand import Hand
 from windfall import graph
 from windfall.core.decisions import STALE
@@ -15,12 +16,14 @@ from windfall.core.events import (
     JobSealed,
     JobShaped,
     JobSubmitted,
+    MachineEnded,
     TaskClass,
     TasksAdded,
 )
 from windfall.core.matching.policy import DefaultPolicy
 from windfall.core.records import decode_record, encode_record
 from windfall.core.state.renting.fleets import FleetRules
+from windfall.core.state.renting.ledger import MOST_JOBS, Ledger, PaidJob
 from windfall.core.state.snapshot import load, save
 from windfall.core.state.state import State
 
@@ -109,11 +112,44 @@ def test_the_first_of_a_class_stays_while_others_have_its_tasks():
     assert not hand.state.bags.shapes
 
 
-def test_a_job_that_is_planned_with_rented_machines_stays_for_its_bill():
+def test_a_job_that_rented_is_forgotten_an_hour_after_its_last_machine_and_its_bill_stays():
+    cloud = Cloud()
+    cloud.t = 1_700_000_000.0
+    bag = cloud.rent(2, name="dear", owner="ada")
+    (number, _, _), *_ = cloud.plan(bag, start=[SURE]).started
+    cloud.work(number, 100)
+    cloud.step(JobCancelled(cloud.t, bag.number))
+    assert "machine that has not ended" in forget(cloud, bag.number)
+    cloud.end(number, "given back")
+    usd = cloud.cost_usd(number)
+    assert "open until an hour" in forget(cloud, bag.number)
+    cloud.wait(3600.0)
+    assert forget(cloud, bag.number) == ""
+    fleet = cloud.state.fleet
+    assert fleet.ledger.months == {"2023-11": {"cloud": round(usd * 1e6)}} and usd > 0
+    paid = fleet.ledger.jobs[bag.number]
+    assert (paid.name, paid.owner, paid.machines, paid.microusd) == ("dear", "ada", 1, round(usd * 1e6))
+    assert not fleet.machines and not fleet.plans and not fleet.by_fleet
+    assert save(load(save(cloud.state))) == save(cloud.state)
+    cloud.step(MachineEnded(cloud.t, number, cloud.t, "taken"))  # the provider says it once more
+    assert fleet.ledger.total_microusd == round(usd * 1e6)
+
+
+def test_a_job_that_was_to_rent_and_never_did_leaves_no_bill():
     hand = Hand()
     job = ended(hand, rent_from=["cloud"])
     assert job in hand.state.fleet.plans
-    assert "its bill would be lost" in forget(hand, job)
+    assert forget(hand, job) == ""
+    assert not hand.state.fleet.ledger.jobs and not hand.state.fleet.plans
+
+
+def test_of_many_forgotten_bills_the_newest_are_told_apart_and_all_are_in_the_sums():
+    ledger = Ledger()
+    for job in range(MOST_JOBS + 7):
+        ledger.add_machine("2026-11", "cloud", 3)
+        ledger.add_job(PaidJob(job, "j", "", 0.0, 1, 3))
+    assert len(ledger.jobs) == MOST_JOBS and min(ledger.jobs) == 7
+    assert ledger.total_microusd == 3 * (MOST_JOBS + 7) == ledger.pools()["cloud"]
 
 
 def test_the_number_of_a_fleet_is_not_that_of_a_forgotten_job():

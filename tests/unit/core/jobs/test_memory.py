@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.engine.hand import Hand
 from windfall.core.events import Key, Result, ResultsReported, TaskClass
-from windfall.core.explain.jobs import memory_of
+from windfall.core.explain.memory import memory_of
 from windfall.core.state.snapshot import load, save
 from windfall.wire.messages import CAUSES
 

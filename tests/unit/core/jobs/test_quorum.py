@@ -178,3 +178,53 @@ def test_what_is_unsent_goes_before_a_second_vote():
     (first,) = volunteer(hand, "1")
     (second,) = volunteer(hand, "2")
     assert first[1] != second[1]
+
+
+def test_two_hosts_of_one_owner_never_make_a_quorum_even_with_a_late_report():
+    """The first is given up at its deadline, so that the second gets the task; then both report the same."""
+    hand = Hand(lease_s=10.0)
+    hand.step(PoolsConfigured(hand.t, [PoolRules("boinc", "boinc", 10, joins_itself=True, deadline_s=50.0)]))
+    bag = hand.submit(1, [TaskClass(max_failures=1)], quorum=2)
+    (first,) = volunteer(hand, "1", name="a")
+    hand.wait(60.0)
+    (second,) = volunteer(hand, "1", name="b")
+    assert hand.report("a", first, digest="x") == [VOTED] == hand.report("b", second, digest="x")
+    assert bag.counts[DONE] == 0
+    # Nor do they count twice among those who disagree: the task has failed with three owners, not with three votes.
+    (third,) = volunteer(hand, "2")
+    assert hand.report("host-2", third, digest="y") == [VOTED]
+    (fourth,) = volunteer(hand, "3")
+    assert hand.report("host-3", fourth, digest="x") == [ACCEPTED]
+
+
+def test_one_owner_with_many_hosts_is_outvoted_by_two():
+    hand = Hand()
+    bag = hand.submit(1, quorum=2)
+    (key,) = volunteer(hand, "1", name="a")
+    assert hand.report("a", key, digest="lie") == [VOTED]
+    assert all(volunteer(hand, "1", name=name) == [] for name in "bcde")
+    for owner, verdict in (("2", VOTED), ("3", ACCEPTED)):
+        (key,) = volunteer(hand, owner)
+        assert hand.report(f"host-{owner}", key, digest="truth") == [verdict]
+    assert bag.counts[DONE] == 1 and hand.state.host("a").record.invalid == 1
+
+
+def test_a_contradiction_ends_the_belief_in_a_host_with_a_record():
+    hand = Hand()
+    hand.submit(200, quorum=2)
+    hand.tasks("host-1", 0, pool="boinc", owner="1")
+    record = hand.state.host("host-1").record
+    record.valid = VALID_IN_A_ROW
+    while True:
+        (key,) = volunteer(hand, "1")
+        if hand.report("host-1", key, digest="lie") == [VOTED]:
+            break
+    for owner in "23":
+        while True:
+            (other,) = volunteer(hand, owner)
+            hand.report(f"host-{owner}", other, digest="truth")
+            if other[1] == key[1]:
+                break
+    assert (record.valid, record.invalid) == (0, 1)
+    (key,) = volunteer(hand, "1")
+    assert hand.report("host-1", key, digest="truth") == [VOTED]

@@ -67,6 +67,14 @@ def test_without_a_policy_the_bundle_covers_the_round_trip(round_trip_s, run_s, 
     assert len(hand.tasks("far", want=2, slots=2, room=100, round_trip_s=round_trip_s)) == held
 
 
+@pytest.mark.parametrize(("run_s", "got"), [(0.002, 100), (0.003, 66), (0.5, 50)])
+def test_the_last_tasks_are_spread_only_if_they_take_longer_than_another_exchange(run_s, got):
+    hand = made()
+    hand.submit(105)
+    learn_run_time(hand, run_s)
+    assert len(hand.tasks("h", want=1000, slots=2)) == got
+
+
 def test_nothing_is_handed_ahead_before_the_run_time_is_known():
     hand = made()
     hand.submit(100)
@@ -110,7 +118,7 @@ def test_bundles_that_are_not_spread_stay_as_concurrency_says():
     assert len(hand.tasks("h", want=1, slots=1, room=100)) == 5
     assert hand.tasks("other", want=3, slots=3) != []
     hand.t += 100
-    assert hand.ask("idle", want=1).taken_back == []
+    assert hand.ask("idle", want=1).taken_back == ()
 
 
 def hoard(hand: Hand, count: int = 5) -> list:
@@ -126,7 +134,7 @@ def test_what_has_not_begun_goes_back_to_an_idle_host():
     hand.t += 10
     assert [entry[1:] for entry in hand.ask("idle", want=2, slots=2).taken_back] == [keys[4], keys[3]]
     told = hand.ask("full", want=0, slots=1, room=100)
-    assert told.hand_back == [keys[4], keys[3]] and not told.assigned
+    assert told.hand_back == (keys[4], keys[3]) and not told.assigned
     hand.report("full", keys[4], keys[3], cause="preempted", run_s=0.0)
     assert hand.state.bags[1].columns.losses[4] == 0, "what has not begun costs no loss"
     assert hand.tasks("full", want=0, slots=1, room=100) == [], "it is for the idle host"
@@ -139,10 +147,10 @@ def test_what_was_asked_for_and_stays_is_not_asked_for_again():
     keys = hoard(hand, 2)
     hand.t += 10
     assert len(hand.ask("idle", want=1).taken_back) == 1
-    assert hand.ask("full", want=0, room=100).hand_back == [keys[1]]
+    assert hand.ask("full", want=0, room=100).hand_back == (keys[1],)
     hand.t += 10
-    assert hand.ask("idle", want=1).taken_back == []
-    assert hand.ask("full", want=0, room=100).hand_back == []
+    assert hand.ask("idle", want=1).taken_back == ()
+    assert hand.ask("full", want=0, room=100).hand_back == ()
 
 
 def test_a_repeated_exchange_with_fewer_slots_makes_a_bundle_of_what_the_host_holds():
@@ -162,7 +170,7 @@ def test_a_repeated_exchange_is_told_again_what_to_return():
     keys = hoard(hand)
     hand.t += 10
     hand.ask("idle", want=1)
-    assert hand.ask("full", want=0).hand_back == [keys[4]]
+    assert hand.ask("full", want=0).hand_back == (keys[4],)
     hand._n["full"] -= 1
     assert hand.ask("full", want=0).repeat
     assert hand.state.host("full").session.handed_back == [keys[4]]
@@ -177,7 +185,7 @@ def test_nothing_is_taken_back_that_begins_as_soon_where_it_is():
         hand.report("full", key, run_s=0.01)
     hand.tasks("full", want=1, room=100)
     hand.tasks("second", want=9, slots=9, room=0)
-    assert hand.ask("idle", want=1).taken_back == []
+    assert hand.ask("idle", want=1).taken_back == ()
 
 
 def test_a_host_that_the_bag_does_not_want_takes_nothing_back():
@@ -185,7 +193,7 @@ def test_a_host_that_the_bag_does_not_want_takes_nothing_back():
     hand.submit(5, policies={"Concurrency": "5", "JobRequirements": 'Host.Pool == "good"'})
     assert len(hand.tasks("full", want=1, room=100, pool="good")) == 5
     hand.t += 10
-    assert hand.ask("bad", want=1, pool="bad").taken_back == []
+    assert hand.ask("bad", want=1, pool="bad").taken_back == ()
     assert len(hand.ask("fine", want=1, pool="good").taken_back) == 1
 
 

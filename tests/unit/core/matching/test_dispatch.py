@@ -240,7 +240,7 @@ def test_what_a_steady_policy_said_is_asked_again_when_ad_rules_or_phase_have_ch
     hand.step(JobChanged(hand.t, bag.number, JobRules("bag", policies=texts | {"Deadline": "50"})))
     assert deadline_of(hand.ask("h", slots=3)) == 50.0
     assert not bag.tail
-    assert hand.ask("h", want=2, slots=3).tails == [(bag.number, True)]
+    assert hand.ask("h", want=2, slots=3).tails == ((bag.number, True),)
     assert not hand.ask("h", slots=9).assigned, "its requirements do not hold in the tail"
 
 

@@ -185,10 +185,10 @@ def test_the_tail_is_entered_and_left_in_recorded_answers_as_the_operator_has_se
     keys = hand.tasks("a", want=6, slots=4)
     assert not bag.tail, "six wait for four slots"
     keys += hand.tasks("a", want=3, slots=4)
-    assert hand.log[-1].decided.tails == [(bag.number, True)] and bag.tail, "three wait for four slots"
+    assert hand.log[-1].decided.tails == ((bag.number, True),) and bag.tail, "three wait for four slots"
     hand.report("a", *keys, cause="exit")
     hand.ask("a", want=1, slots=4)
-    assert hand.log[-1].decided.tails == [(bag.number, False)] and not bag.tail, "eleven wait for four slots"
+    assert hand.log[-1].decided.tails == ((bag.number, False),) and not bag.tail, "eleven wait for four slots"
 
 
 def test_a_deadline_of_an_ended_attempt_causes_no_wake_up():
@@ -315,3 +315,17 @@ def test_memory_of_a_replica_counts_for_what_the_host_gets_after_it():
     hand.tasks("a", want=4, slots=4)
     hand.submit(1, [TaskClass(memory_bytes=gib // 4)])
     assert hand.tasks("b", want=4, slots=4, memory_mb=1024) == [(1, 0, 2)]
+
+
+def test_bags_with_unsent_tasks_are_not_ranked_anew_when_their_only_attempt_ends():
+    hand = Hand()
+    bag = hand.submit(2)
+    (key,) = hand.tasks("a")
+    assert bag.number in hand.state.bags.tails
+    ranked = hand.engine.policies.ranking(hand.state)
+    hand.report("a", key)
+    assert bag.number not in hand.state.bags.tails
+    assert hand.engine.policies.ranking(hand.state) is ranked
+    (key,) = hand.tasks("a")
+    hand.report("a", key)
+    assert hand.engine.policies.ranking(hand.state) is not ranked

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support.engine.hand import Hand
 from windfall.core.events import (
     FleetChanged,
     FleetCreated,
+    JobForgotten,
     MachineEnded,
     MachineStarted,
     OffersConfigured,
     PlanProposed,
 )
-from windfall.core.renting import plans, shares
+from windfall.core.explain import plan as explain_plan
+from windfall.core.explain import sharing
+from windfall.core.renting import plans, shares, views
+from windfall.core.state.renting import budgets
 from windfall.core.state.renting.fleet import owed_microusd
 from windfall.core.state.renting.fleets import DELETED, DRAINING, PAUSED, FleetRules, meant, named
 from windfall.core.state.snapshot import load, save
@@ -52,6 +57,38 @@ class Shared(Hand):
 
     def change(self, mode: str):
         return self.step(FleetChanged(self.t, self.number, mode)).decided
+
+
+def test_a_job_of_a_fleet_is_forgotten_and_what_each_job_is_charged_stays_the_same():
+    hand = Shared()
+    first, second = hand.job(1, name="first", owner="ada"), hand.job(1, name="second")
+    names = [named(hand.number, bag.number, 0) for bag in (first, second)]
+    number, host = hand.machine(*names)
+    hand.wait(60.0)
+    keys = hand.ask_for(number)
+    hand.wait(600.0)
+    hand.report(host, *keys, run_s=500.0)
+    assert first.finished_t is not None and second.finished_t is not None
+    forget = JobForgotten(hand.t, first.number)
+    assert "kept for an hour after its end" in hand.step(forget).decided.refused
+    hand.wait(3600.0)
+    before = shares.charged(hand.state, hand.number, hand.t)
+    assert before[first.number] > 0
+    assert hand.step(JobForgotten(hand.t, first.number)).decided.refused == ""
+    assert first.number not in hand.state.bags
+    assert shares.charged(hand.state, hand.number, hand.t) == before
+    paid = hand.state.fleet.ledger.jobs[first.number]
+    assert (paid.name, paid.owner, paid.microusd) == ("first", "ada", before[first.number])
+    assert hand.state.fleet.ledger.total_microusd == 0, "the machines of the fleet hold the money"
+    assert hand.state.fleet.book.by_number[hand.number].forgotten_jobs == 1
+    assert save(load(save(hand.state))) == save(hand.state)
+    third = hand.job(1)
+    hand.plan(assign={str(number): [named(hand.number, third.number, 0)]})
+    hand.report(host, *hand.ask_for(number))
+    hand.step(MachineEnded(hand.t, number, hand.t, "given back"))
+    assert sum(shares.charged(hand.state, hand.number, hand.t).values()) == owed_microusd(
+        hand.state.fleet.machines[number], hand.t
+    )
 
 
 def test_a_fleet_and_a_job_never_have_the_same_number():
@@ -100,7 +137,7 @@ def test_a_plan_cannot_name_tasks_of_a_job_outside_its_fleet():
 def test_the_snapshot_shows_every_unfinished_job_with_its_deadline_the_earliest_first():
     hand = Shared()
     late, soon = hand.submit(2, fleet="shared", deadline_s=9000.0), hand.submit(1, fleet="shared", deadline_s=100.0)
-    seen = plans.view(hand.state, hand.number, hand.t, float("inf"))
+    seen = views.view(hand.state, hand.number, hand.t, float("inf"))
     assert seen.is_fleet and [job.number for job in seen.jobs] == [soon.number, late.number]
     assert {(task.job, task.deadline_t) for task in seen.tasks.values()} == {
         (late.number, hand.t + 9000.0),
@@ -112,7 +149,7 @@ def test_the_snapshot_shows_every_unfinished_job_with_its_deadline_the_earliest_
 def test_a_job_with_machines_of_its_own_is_a_fleet_under_its_own_number():
     hand = Shared()
     own = hand.submit(2, rent_from=["cloud"], deadline_s=100.0)
-    seen = plans.view(hand.state, own.number, hand.t, float("inf"))
+    seen = views.view(hand.state, own.number, hand.t, float("inf"))
     assert not seen.is_fleet and [job.number for job in seen.jobs] == [own.number]
     assert set(seen.tasks) == {0, 1} and seen.offers[0].limit == 3
 
@@ -125,7 +162,7 @@ def test_fleets_share_the_limit_of_a_pool():
         hand.machine()
     taken = hand.step(PlanProposed(hand.t, own.number, hand.state.seq, Plan(start=[Start("x", OFFER)]))).decided
     assert taken.started == [] and "all 3 are rented" in taken.refused[0]
-    assert plans.view(hand.state, own.number, hand.t, 10.0).offers[0].limit == 0
+    assert views.view(hand.state, own.number, hand.t, 10.0).offers[0].limit == 0
 
 
 def test_a_fleet_with_unfinished_jobs_is_not_deleted_and_its_name_is_taken():
@@ -207,3 +244,77 @@ def test_a_plan_reserves_nothing_beyond_the_cap_of_an_owner():
     again = hand.plan(start=[Start("new", OFFER)], assign={"new": [names[2]]})
     assert again.queues[-1][1] == [] and again.refused
     assert load(save(hand.state)).fleet.book.by_number[hand.number].rules.owner_caps == {"bo": 2}
+
+
+def test_explain_says_which_jobs_share_a_machine_and_why():
+    hand = Shared()
+    first, second, third = hand.job(2), hand.job(1), hand.job(1)
+    queue = [named(hand.number, first.number, 0), named(hand.number, second.number, 0)]
+    number, host = hand.machine(*queue)
+    keys = hand.ask_for(number)
+    hand.t += 600.0
+    hand.report(host, *keys)
+    hand.t += 3600.0
+    hand.plan(assign={str(number): [named(hand.number, first.number, 1)]})
+    (kept,) = hand.ask_for(number)
+    hand.t += 60.0
+    hand.report(host, kept)
+    hand.plan(assign={str(number): [named(hand.number, third.number, 0)]})
+
+    (told,) = sharing.of_job(hand.state, second, hand.t)
+    assert [part["job"] for part in told["jobs"]] == [first.number, second.number, third.number]
+    assert [part["cycles_begun"] for part in told["jobs"]] == [2, 0, 0]
+    parts = shares.shares_of(hand.state, hand.state.fleet.machines[number], hand.t)
+    assert [round(1e6 * part["cost_usd"]) for part in told["jobs"]] == [
+        parts[first.number], parts[second.number], 0
+    ]  # fmt: skip
+    why = told["because"]
+    assert f"rented for job {first.number}" in why[0]
+    assert f"job {second.number} used 10m00s of cycles that were paid already: $0.18 instead of $0.36" in why[1]
+    assert f"1 task of job {third.number} is reserved for it" in why[2]
+    assert sharing.of_job(hand.state, hand.submit(1, rent_from=["cloud"], deadline_s=9.0), hand.t) == []
+
+
+def test_a_fleet_whose_machines_stop_slowly_tells_them_to_stop_earlier():
+    hand = Shared(budget_microusd=800_000)
+    hand.job(8)
+    slow, _ = hand.machine()
+    usual_s = budgets.lead_s(hand.state, hand.number)
+    assert usual_s == budgets.LEAD_SHARE * OFFER.cycle_s == 18.0
+    hand.plan(stop=[str(slow)])
+    hand.t += 30.0
+    hand.step(MachineEnded(hand.t, slow, hand.t, "released"))
+    assert budgets.lead_s(hand.state, hand.number) == pytest.approx(1.5 * 30.0)
+    began_t = hand.t
+    hand.machine()
+    look_t = hand.state.fleet.budgets[hand.number]
+    assert began_t + OFFER.cycle_s - 46.0 < look_t < began_t + OFFER.cycle_s - 44.0
+
+
+def test_the_lead_of_a_stop_is_at_least_two_seconds_and_at_most_a_minute():
+    hand = Shared(budget_microusd=800_000)
+    hand.job(8)
+    assert budgets.offer_lead_s(replace(OFFER, cycle_s=1.0)) == 2.0
+    assert budgets.offer_lead_s(replace(OFFER, cycle_s=86400.0)) == 60.0
+    stuck, _ = hand.machine()
+    hand.plan(stop=[str(stuck)])
+    hand.t += 5000.0
+    hand.step(MachineEnded(hand.t, stuck, hand.t, "released"))
+    assert budgets.lead_s(hand.state, hand.number) == 60.0
+
+
+def test_a_job_is_told_its_part_of_what_is_billed_after_a_stop():
+    """The budget pays for one cycle; the provider stops the machine of two jobs when the next has begun."""
+    shared = Shared(budget_microusd=400_000, budget_s=86_400.0)
+    one, two = shared.job(1), shared.job(1)
+    number, _ = shared.machine(named(shared.number, one.number, 0), named(shared.number, two.number, 0))
+    shared.ask_for(number)
+    machine = shared.state.fleet.machines[number]
+    shared.wait(3599.0)
+    assert machine.stopping
+    assert shares.after_stop_microusd(shared.state, one.number, shared.t) == 0
+    shared.wait(10.0)
+    parts = [shares.after_stop_microusd(shared.state, bag.number, shared.t) for bag in (one, two)]
+    assert parts == [180_000, 180_000]
+    told = explain_plan.money_of(shared.state, one, shared.t)
+    assert told is not None and told["after_stop_usd"] == 0.18

@@ -7,7 +7,7 @@ from typing import Any
 from tests.support.clouds.rented_cloud import SPOT, SURE, Cloud
 from tests.support.engine.wishes import plans_wanted
 from windfall.core.events import OffersConfigured, OverlayDue, PoolsConfigured, TimerFired
-from windfall.core.renting import plans
+from windfall.core.renting import views
 from windfall.core.state.hosts.pools import PoolRules
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.wishes import wake_at
@@ -25,7 +25,7 @@ class Mixed(Cloud):
         return self.tasks("own", want, 10)
 
     def shown(self, bag: Bag, names_up_to: float = 1000) -> Snapshot:
-        return plans.view(self.state, bag.number, self.t, names_up_to)
+        return views.view(self.state, bag.number, self.t, names_up_to)
 
     def at(self, share: float, bag: Bag) -> None:
         """Time passes; the host goes on to hold what it has."""
@@ -51,7 +51,7 @@ def test_where_all_hosts_are_rented_nothing_is_left_to_free_hosts() -> None:
     cloud.boot(1)
     second = cloud.rent(40)
     assert second.number in plans_wanted(cloud.state)
-    assert len(plans.view(cloud.state, second.number, cloud.t, 1000).tasks) == 40
+    assert len(views.view(cloud.state, second.number, cloud.t, 1000).tasks) == 40
 
 
 def test_a_planner_is_not_shown_what_they_run_and_what_they_will_do_at_their_pace() -> None:
@@ -156,7 +156,7 @@ def test_a_pool_from_which_no_worker_has_come_yet_is_still_asked_when_all_else_i
     cloud = Cloud()
     cloud.step(PoolsConfigured(cloud.t, [PoolRules("lab", "ssh", limit=1), PoolRules("cluster", "slurm", limit=1)]))
     bag = cloud.rent(40)
-    shown = sorted(plans.view(cloud.state, bag.number, cloud.t, 1000).tasks)
+    shown = sorted(views.view(cloud.state, bag.number, cloud.t, 1000).tasks)
     assert len(shown) == 39
     cloud.plan(bag, start=[SPOT, SURE], assign={"new-0": shown[:20], "new-1": shown[20:]})
     assert bag.waiting == 1, "one is reserved for nobody"
@@ -173,4 +173,4 @@ def test_pools_that_can_give_nobody_leave_all_to_machines() -> None:
     cloud = Cloud()
     cloud.step(PoolsConfigured(cloud.t, [PoolRules("lab", "ssh", limit=0), PoolRules("home", joins_itself=True)]))
     bag = cloud.rent(40)
-    assert len(plans.view(cloud.state, bag.number, cloud.t, 1000).tasks) == 40
+    assert len(views.view(cloud.state, bag.number, cloud.t, 1000).tasks) == 40

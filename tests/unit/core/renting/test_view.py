@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from tests.support.clouds.rented_cloud import SURE, Cloud
 from windfall.bench.in_process.view import CORES, busy_state
 from windfall.core.engine import Engine
-from windfall.core.events import HostAsked, MachineHibernated, MachineResumed
-from windfall.core.renting import plans, runtimes
+from windfall.core.events import HostAsked, MachineHibernated, MachineResumed, OffersConfigured
+from windfall.core.renting import runtimes, views
 from windfall.core.state.state import State
 
 
@@ -31,8 +33,20 @@ def test_what_is_equal_for_all_tasks_is_asked_once_and_nothing_else_changes(
     monkeypatch: Any, t: float, names_up_to: float
 ) -> None:
     state = eventful(320)
-    quick = plans.view(state, 1, t, names_up_to)
+    quick = views.view(state, 1, t, names_up_to)
     assert len(quick.tasks) > 300
-    monkeypatch.setattr(plans, "is_plain", lambda bag: False)
+    monkeypatch.setattr(views, "is_plain", lambda bag: False)
     monkeypatch.setattr(runtimes, "_plain_speed", lambda state, bag, host: None)
-    assert plans.view(state, 1, t, names_up_to) == quick
+    assert views.view(state, 1, t, names_up_to) == quick
+
+
+def test_what_each_task_fetches_is_in_the_speed_and_price_of_the_offers_that_planners_see_and_not_in_the_bill():
+    cloud = Cloud()
+    far = replace(SURE, data_usd_per_gb=0.1, data_mb_per_s=10.0, region="us")
+    cloud.step(OffersConfigured(cloud.t, "cloud", [far]))
+    bag = cloud.rent(4, task_data_gb={"eu": 3.0})
+    (offer,) = views.view(cloud.state, bag.number, cloud.t, 100).offers
+    assert offer.speed == pytest.approx(0.5), "300 s of work and 300 s of fetching"
+    assert offer.price_usd == pytest.approx(1.0 + 2 * 0.3 * 900 / 600)
+    cloud.plan(bag, start=[offer])
+    assert cloud.state.fleet.machines[1].offer.price_usd == 1.0

@@ -18,12 +18,13 @@ from windfall.core.events import (
     SiteHostReported,
     SiteLooked,
 )
+from windfall.core.sites.checks import check_site
 from windfall.core.sites.instances import InstanceEnd, SiteRules, Wish
 from windfall.core.sites.site import GIVEN_UP, OVERTAKEN, why_now
 from windfall.core.supply.pools import outlook
 from windfall.errors import BadInput
 from windfall.pools.config import read_pools
-from windfall.pools.site import check_site, site_rules
+from windfall.pools.site import site_rules
 from windfall.server.sites.exchange import order, version_of
 
 WORKER = {"vcpu": 1.0, "ram_mb": 1000.0}

@@ -12,8 +12,8 @@ from windfall.core.state.hosts.pools import Breaker
 
 GIVEN = HostAnswered(5, assigned=[Assigned(1, 0, 1, 1)])
 OTHERS = {
-    "repeat": True, "lost": [(1, 2, 3, 4)], "cancel": [(1, 2, 3)], "refused": "why", "tails": [(1, True)],
-    "probation": (1.0, "why"), "test": True, "tell": True, "stop": "drained", "stopped": [(1, "why")],
+    "repeat": True, "lost": [(1, 2, 3, 4)], "cancel": [(1, 2, 3)], "refused": "why", "tails": ((1, True),),
+    "probation": (1.0, "why"), "test": True, "tell": True, "stop": "drained", "stopped": ((1, "why"),),
     "tested_until": 3.0, "breaker": Breaker(),
 }  # fmt: skip
 
@@ -35,7 +35,7 @@ def test_an_answer_is_read_back_whichever_of_its_fields_is_set(field: str):
 
 
 JUDGED = ResultsJudged([0], [0])
-FINDINGS = {"ran": [(0, 1.5)], "replan": [1], "stopped": [(1, "why")], "memory": [(0, 1 << 30)]}
+FINDINGS = {"ran": ((0, 1.5),), "replan": (1,), "stopped": ((1, "why"),), "memory": ((0, 1 << 30),)}
 
 
 def report(decided: ResultsJudged) -> RecordOf:

@@ -19,7 +19,7 @@ from windfall.core.events import (
     PoolSwitched,
 )
 from windfall.core.records import decode_record, encode_record
-from windfall.core.renting import plans
+from windfall.core.renting import views
 from windfall.core.state.hosts.pools import DRAINING, ENDING, NEVER_CAME_KEPT, OPEN, PAUSED, PoolRules
 from windfall.core.state.snapshot import load, save
 from windfall.core.state.state import State
@@ -164,7 +164,7 @@ def test_a_paused_pool_rents_nothing_and_its_machines_go_on():
     decided = cloud.plan(bag, start=[SPOT])
     assert not decided.started and "is paused" in decided.refused[0]
     assert cloud.state.fleet.machines[1].there and not cloud.state.fleet.machines[1].stopping
-    offered = plans.view(cloud.state, bag.number, cloud.t, 1000).offers
+    offered = views.view(cloud.state, bag.number, cloud.t, 1000).offers
     assert {offer.limit for offer in offered if offer.name == SPOT.name} <= {1, 2}
 
 
@@ -190,7 +190,7 @@ def test_nothing_is_planned_on_a_machine_of_a_draining_pool_and_one_whose_host_w
     cloud.plan(bag, start=[SPOT])
     cloud.boot(1)
     switch(cloud, DRAINING, SPOT.pool)
-    shown = plans.view(cloud.state, bag.number, cloud.t, 1000).machines
+    shown = views.view(cloud.state, bag.number, cloud.t, 1000).machines
     assert [machine.noticed_t for machine in shown] == [cloud.t]
     decided = cloud.plan(bag, assign={"1": [3]})
     assert not decided.queues and "drained" in decided.refused[0]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from itertools import chain
+from math import inf
 from typing import Any
 
 from msgspec import Struct, field
 
 from windfall.core.decisions import Assigned, Units
 from windfall.core.events import Key
-from windfall.core.state.hosts.reliability import Reliability
+from windfall.core.state.hosts.reliability import CREDIT_PER_S, Reliability
+from windfall.quick import quickly_set
 
 LIVE, UNKNOWN, GONE, HIBERNATED = "live", "unknown", "gone", "hibernated"
 """`HIBERNATED`: its machine is hibernated, so its lease stands still."""
@@ -18,6 +20,7 @@ OF_SERVER = -1
 """The index of a unit that is counted for the whole server."""
 
 
+@quickly_set
 class Session(Struct, array_like=True, gc=False):
     """The exchange with one boot of a worker: the number of the last one, and what it was answered."""
 
@@ -35,8 +38,22 @@ class Session(Struct, array_like=True, gc=False):
     """What it holds and was ever asked to return: asked once, because what stays has begun."""
     asked_back_t: float | None = None
     """When it was last asked to return something."""
+    to_join: list[Assigned] = field(default_factory=list)
+    """Its part of a task that takes several hosts, which it is given at its next exchange."""
+    to_begin: list[Key] = field(default_factory=list)
+    """Attempts that it is told to begin at its next exchange: every host of the task holds its own."""
+    begun: list[Key] = field(default_factory=list)
+    """What the last answer told it to begin."""
+    to_recall: bool = False
+    """At its next exchange it is told to save what it runs and to end."""
+
+    @property
+    def has_news(self) -> bool:
+        """Whether it is to be told something at its next exchange."""
+        return bool(self.to_cancel or self.to_hand_back or self.to_join or self.to_begin or self.to_recall)
 
 
+@quickly_set
 class Times(Struct, array_like=True, gc=False):
     """`seen_t` runs the lease and is renewed by a server that starts; `heard_t` is when the host really asked last."""
 
@@ -56,7 +73,11 @@ class Access(Struct, array_like=True, gc=False):
     secret: str = ""
     """The hash of its secret; empty for a worker that has none."""
 
+    def is_blocked(self, t: float) -> bool:
+        return bool(self.blocked) and (self.blocked_until is None or t < self.blocked_until)
 
+
+@quickly_set
 class Host(Struct, array_like=True, gc=False):
     """Where a worker runs. There may be tens of thousands: they are kept small."""
 
@@ -80,6 +101,8 @@ class Host(Struct, array_like=True, gc=False):
 
     An attempt that is cancelled or given up keeps its units until then, so that nobody else gets them meanwhile.
     """
+    gang: Key | None = None
+    """The attempt that has the whole host, as one of several or alone."""
 
     @property
     def resources(self) -> dict[str, int]:
@@ -95,6 +118,10 @@ class Host(Struct, array_like=True, gc=False):
     def has_containers(self) -> bool:
         """Whether it has an engine for containers."""
         return bool(self.ad.get("containers"))
+
+    def holding(self, told: list[Key]) -> frozenset[Key]:
+        """What it holds: what it says, and its part of a task of several hosts that it has not been given yet."""
+        return frozenset([*told, *((piece.job, piece.first, piece.attempt) for piece in self.session.to_join)])
 
     @classmethod
     def new(cls, number: int, name: str, t: float) -> Host:
@@ -115,17 +142,58 @@ def pool_of(ad: dict[str, Any]) -> str:
     return str(ad.get("pool") or "default")
 
 
+class ForgottenHosts(Struct, array_like=True, gc=False):
+    """What forgotten hosts have done together."""
+
+    hosts: int = 0
+    done: int = 0
+    failed: int = 0
+    lost: int = 0
+    results: int = 0
+    """Of volunteers: results that were accepted, or agreed with the one that was."""
+    granted_s: float = 0.0
+    """Of volunteers: processor seconds that were credited."""
+
+    @property
+    def credit(self) -> float:
+        return self.granted_s * CREDIT_PER_S
+
+    def add(self, record: Reliability) -> None:
+        self.hosts += 1
+        self.done += record.done
+        self.failed += record.failed
+        self.lost += record.lost
+        self.results += record.results
+        self.granted_s += record.granted_s
+
+
 class SavedHosts(Struct, array_like=True):
     hosts: list[Host]
     live: list[int]
     unknown: list[int]
     next: int
+    forgotten: dict[str, ForgottenHosts] = {}
+    forgotten_by_owner: dict[str, ForgottenHosts] = {}
 
 
 class Hosts(dict[int, Host]):
     """All hosts by number, and the order in which they fell silent."""
 
-    __slots__ = ("bundled", "by_name", "by_pool", "live", "live_slots", "next", "sharing", "to_tell", "unknown")
+    __slots__ = (
+        "bundled",
+        "by_name",
+        "by_pool",
+        "forget_beyond",
+        "forget_t",
+        "forgotten",
+        "forgotten_by_owner",
+        "live",
+        "live_slots",
+        "next",
+        "sharing",
+        "to_tell",
+        "unknown",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,6 +211,29 @@ class Hosts(dict[int, Host]):
         """Hosts that hold more attempts than they have slots."""
         self.sharing: dict[int, None] = {}
         """Hosts with attempts that have something of what is counted for the whole server."""
+        self.forget_t = inf
+        """When to look for hosts to forget."""
+        self.forget_beyond = 0
+        """Look at once if more hosts than this have left, and more than are kept."""
+        self.forgotten: dict[str, ForgottenHosts] = {}
+        """By pool; those of too many pools are under the empty name."""
+        self.forgotten_by_owner: dict[str, ForgottenHosts] = {}
+        """By owner, of volunteers whose forgotten hosts have done something."""
+
+    @property
+    def away(self) -> int:
+        """Hosts that have left, or whose machines hibernate."""
+        return len(self) - len(self.live) - len(self.unknown)
+
+    def forget(self, number: int, pool: str, owner: str | None) -> None:
+        """Drop a host that has left, and add its record to the sums of this pool and this owner."""
+        host = self.pop(number)
+        del self.by_name[host.name]
+        for book in (self.bundled, self.sharing, self.to_tell):
+            book.pop(number, None)
+        self.forgotten.setdefault(pool, ForgottenHosts()).add(host.record)
+        if owner is not None:
+            self.forgotten_by_owner.setdefault(owner, ForgottenHosts()).add(host.record)
 
     def add(self, host: Host) -> None:
         self[host.number] = host
@@ -205,7 +296,10 @@ class Hosts(dict[int, Host]):
         return False
 
     def saved(self) -> SavedHosts:
-        return SavedHosts(list(self.values()), list(self.live), list(self.unknown), self.next)
+        return SavedHosts(
+            list(self.values()), list(self.live), list(self.unknown), self.next,
+            self.forgotten, self.forgotten_by_owner,
+        )  # fmt: skip
 
     def restore(self, saved: SavedHosts) -> None:
         for host in saved.hosts:
@@ -217,8 +311,11 @@ class Hosts(dict[int, Host]):
             self.note_held(host)
             if host.units:
                 self._note_sharing(host)
-            if host.session.to_cancel or host.session.to_hand_back:
+            if host.session.has_news:
                 self.to_tell[host.number] = None
         self.live = OrderedDict.fromkeys(saved.live)
         self.unknown = OrderedDict.fromkeys(saved.unknown)
         self.next = saved.next
+        # Not saved: a server that starts looks at once. What is due when follows from heartbeats, which the log loses.
+        self.forget_t, self.forget_beyond = 0.0 if self.away else inf, 0
+        self.forgotten, self.forgotten_by_owner = dict(saved.forgotten), dict(saved.forgotten_by_owner)

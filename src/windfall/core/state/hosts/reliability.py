@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from windfall.quick import quickly_set
 
+CREDIT_PER_S = 200.0 / 86400.0
+"""A cobblestone is 1/200 of a day of a processor of 1 GFLOPS: the unit that BOINC clients show."""
+
+
+@quickly_set
 class Reliability(Struct, array_like=True, gc=False):
     """A host's record. The weights fade with time; the plain counts do not."""
 
@@ -33,10 +39,22 @@ class Reliability(Struct, array_like=True, gc=False):
     """Results of it that hosts of other owners have confirmed since the last contradiction."""
     invalid: int = 0
     """Results of it that were contradicted."""
+    credited: int = 0
+    """Results of a volunteer's host that were credited: accepted themselves, or agreeing with the one that was."""
 
     @property
     def weight(self) -> float:
         return self.ok_weight + self.error_weight + self.loss_weight
+
+    @property
+    def credit(self) -> float:
+        """For processor seconds of results that were accepted; what does not validate earns nothing."""
+        return self.granted_s * CREDIT_PER_S
+
+    @property
+    def results(self) -> int:
+        """Results that were accepted, or agreed with the one that was. Old states count the former alone."""
+        return max(self.done, self.credited)
 
     @property
     def error_rate(self) -> float:
@@ -66,7 +84,8 @@ class Reliability(Struct, array_like=True, gc=False):
         self.today += 1
         self.ok_weight += 1.0
         self.cpu_s += cpu_s
-        self.failures_in_a_row = 0
+        if self.failures_in_a_row:
+            self.failures_in_a_row = 0
         if self.probation_until is not None:
             # It passed its test.
             self.pardon()
@@ -89,6 +108,8 @@ class Reliability(Struct, array_like=True, gc=False):
     def checked(self, verdict: int, granted_s: float, t: float, half_life_s: float) -> None:
         """Others have confirmed (1) or contradicted (-1) a result of this host; 0: it was taken as it was."""
         self.granted_s += granted_s
+        if verdict >= 0:
+            self.credited += 1
         if verdict > 0:
             self.valid += 1
         elif verdict < 0:

@@ -5,126 +5,22 @@ Only `apply` functions call the moves. A bag is a few parts, each a struct that 
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from msgspec import Struct, field
 
 from windfall import graph as graphs
 from windfall.core.events import QUEUED, JobRules, TaskClass
 from windfall.core.state.agenda import Agenda
+from windfall.core.state.jobs.attempts import Attempts
 from windfall.core.state.jobs.columns import CANCELLED, DONE, FAILED, WAITING, Columns
+from windfall.core.state.jobs.queues import Queues, TaskQueue
 from windfall.core.state.saving import Bytes, Floats, Ints
+from windfall.quick import quickly_set
 
 FINAL = frozenset({DONE, FAILED, CANCELLED})
 Due = tuple[float, int, int, int]
 """(deadline, job, task, attempt)."""
-
-
-class Attempt(Struct, array_like=True, gc=False):
-    """One execution of a task on one host that the server still counts on, or has given up but may yet hear of."""
-
-    number: int
-    host: int
-    sent: float
-    deadline: float | None = None
-    why: int = 0
-
-
-class TaskQueue:
-    """The waiting tasks of one class: ranges of fresh ones, and single ones that come back. O(1) at both ends."""
-
-    __slots__ = ("again", "fresh", "size")
-
-    def __init__(self) -> None:
-        self.fresh: deque[tuple[int, int]] = deque()
-        self.again: deque[int] = deque()
-        self.size = 0
-
-    def add_range(self, first: int, end: int) -> None:
-        if end > first:
-            self.fresh.append((first, end))
-            self.size += end - first
-
-    def add(self, task: int) -> None:
-        """One fresh task; those that become ready side by side make a range again."""
-        if self.fresh and self.fresh[-1][1] == task:
-            self.fresh[-1] = (self.fresh[-1][0], task + 1)
-        else:
-            self.fresh.append((task, task + 1))
-        self.size += 1
-
-    def give_back(self, task: int) -> None:
-        self.again.append(task)
-        self.size += 1
-
-    def take(self, first: int, count: int) -> None:
-        """Remove what a decision has assigned: the front of the fresh ranges, or one of those that came back."""
-        if self.fresh and self.fresh[0][0] == first:
-            start, end = self.fresh[0]
-            if start + count == end:
-                self.fresh.popleft()
-            else:
-                self.fresh[0] = (start + count, end)
-        elif self.again and self.again[0] == first:
-            self.again.popleft()
-        else:
-            self.again.remove(first)
-        self.size -= count
-
-    def discard(self, task: int) -> None:
-        """Remove one task wherever it stands (a cancellation, or a late result of a task that waits again)."""
-        self.size -= 1
-        if task in self.again:
-            self.again.remove(task)
-            return
-        pieces: deque[tuple[int, int]] = deque()
-        for start, end in self.fresh:
-            if start <= task < end:
-                pieces += [piece for piece in ((start, task), (task + 1, end)) if piece[1] > piece[0]]
-            else:
-                pieces.append((start, end))
-        self.fresh = pieces
-
-    def discard_all(self, tasks: set[int]) -> None:
-        """Remove many at once: costs what stands in the queue, not that times what goes."""
-        self.size -= len(tasks)
-        self.again = deque(task for task in self.again if task not in tasks)
-        pieces: deque[tuple[int, int]] = deque()
-        ordered = sorted(tasks)
-        for start, end in self.fresh:
-            for task in ordered[bisect_left(ordered, start) : bisect_left(ordered, end)]:
-                if task > start:
-                    pieces.append((start, task))
-                start = task + 1
-            if end > start:
-                pieces.append((start, end))
-        self.fresh = pieces
-
-    def clear(self) -> None:
-        self.fresh.clear()
-        self.again.clear()
-        self.size = 0
-
-    def __iter__(self) -> Iterator[int]:
-        yield from self.again
-        for start, end in self.fresh:
-            yield from range(start, end)
-
-    def saved(self) -> Any:
-        return [list(self.fresh), list(self.again)]
-
-    @classmethod
-    def restored(cls, values: Any) -> TaskQueue:
-        queue = cls()
-        fresh, again = values
-        for first, end in fresh:
-            queue.add_range(first, end)
-        queue.again.extend(again)
-        queue.size += len(again)
-        return queue
 
 
 class Terms(Struct, frozen=True, array_like=True):
@@ -135,103 +31,7 @@ class Terms(Struct, frozen=True, array_like=True):
     tail: bool = False
 
 
-class Queues(Struct, array_like=True):
-    """Where waiting tasks stand: in the queue of their class, reserved for a machine, or behind their parents."""
-
-    by_class: list[TaskQueue]
-    held: int = 0
-    """Waiting tasks that stand in no queue because a parent is not done."""
-    reserved: dict[int, int] = field(default_factory=dict)
-    """Waiting tasks that a plan has reserved for a machine, and its number: they stand in no queue either."""
-    reserved_ready: int = 0
-    """Reserved tasks whose parents are all done."""
-    parents_left: Ints = field(default_factory=Ints)
-    """In a workflow: how many parents of each task are not done."""
-    replicas: dict[int, int] = field(default_factory=dict)
-    """Running tasks of which replicas wait to be sent, in the order in which they entered, and how many."""
-    replicated_t: float = 0.0
-    """When the running tasks were last looked at for replicas that wait in the queue."""
-
-    @property
-    def queued_replicas(self) -> int:
-        return sum(self.replicas.values())
-
-    def add_replica(self, task: int) -> None:
-        self.replicas[task] = self.replicas.get(task, 0) + 1
-
-    def take_replica(self, task: int) -> None:
-        """One replica of the task is sent, if one waits."""
-        left = self.replicas.pop(task, 1) - 1
-        if left:
-            self.replicas[task] = left
-
-
-class Attempts(Struct, array_like=True):
-    """The attempts of a bag that are out."""
-
-    live: dict[int, list[Attempt]] = field(default_factory=dict)
-    given_up: dict[int, list[Attempt]] = field(default_factory=dict)
-    """No longer counted on; a late result is still accepted."""
-    levels: dict[int, OrderedDict[int, None]] = field(default_factory=dict)
-    """Running tasks by the number of their live attempts, each level in the order of sending.
-
-    Ordered dicts: a plain one that is emptied from its front walks over the removed entries at every look.
-    """
-    released: dict[int, dict[int, int]] = field(default_factory=dict)
-    """Attempts of unfinished tasks that went with their host, by task and number: a success counts from it alone."""
-
-    def find(self, task: int, number: int) -> Attempt | None:
-        """The live attempt of this number; None if it has ended or was given up."""
-        for attempt in self.live.get(task, ()):
-            if attempt.number == number:
-                return attempt
-        return None
-
-    def add(self, task: int, attempt: Attempt) -> None:
-        attempts = self.live.get(task)
-        if attempts is None:
-            self.live[task] = [attempt]
-            first = self.levels.get(1)
-            if first is None:
-                first = self.levels[1] = OrderedDict()
-            first[task] = None
-        else:
-            attempts.append(attempt)
-            self._level(task, len(attempts) - 1, len(attempts))
-
-    def drop(self, task: int, number: int) -> Attempt | None:
-        """Take a live attempt off; None if it is not live."""
-        attempts = self.live.get(task)
-        if attempts is None:
-            return None
-        for attempt in attempts:
-            if attempt.number == number:
-                level = len(attempts)
-                if level == 1:
-                    del self.live[task]
-                else:
-                    attempts.remove(attempt)
-                self._level(task, level, level - 1)
-                return attempt
-        return None
-
-    def drop_all(self, task: int) -> list[Attempt]:
-        attempts = self.live.pop(task, [])
-        self._level(task, len(attempts), 0)
-        return attempts
-
-    def _level(self, task: int, old: int, new: int) -> None:
-        if old:
-            level = self.levels[old]
-            del level[task]
-            if not level:
-                del self.levels[old]
-        if new:
-            if new not in self.levels:
-                self.levels[new] = OrderedDict()
-            self.levels[new][task] = None
-
-
+@quickly_set
 class Tally(Struct, array_like=True):
     """What has come of a bag so far, for reports and for blame."""
 
@@ -252,6 +52,8 @@ class Tally(Struct, array_like=True):
     """Of a workflow, by class: results, their run times in all, and the longest, in seconds."""
     peaks: dict[int, tuple[int, int]] = field(default_factory=dict)
     """By class: attempts that ended and said what memory they took, and the most that one took, in bytes."""
+    wasted_core_s: dict[str, float] = field(default_factory=dict)
+    """Core-seconds of rented machines that went into attempts whose results do not count, by why (jobs.attempts)."""
 
     def note_peak(self, index: int, rss_bytes: int) -> None:
         count, peak = self.peaks.get(index, (0, 0))
@@ -311,12 +113,13 @@ class Bag(Struct, array_like=True, dict=True):
     # arrivals with the terms and the number of tasks that it was made of.
     shape = None  # type: graphs.Graph | None
     index = None  # type: Bags | None
-    arrival_class = None  # type: tuple[Terms, int, Any] | None
+    arrival_class = None  # type: tuple[Terms, int, object] | None
 
     @classmethod
     def new(cls, number: int, rules: JobRules, classes: list[TaskClass], t: float) -> Bag:
         return cls(number, t, Terms(rules, classes), Queues([TaskQueue() for _ in classes]))
 
+    # What runs for every attempt reads `_terms` itself: a property costs ten times as much.
     @property
     def rules(self) -> JobRules:
         return self._terms.rules
@@ -358,9 +161,14 @@ class Bag(Struct, array_like=True, dict=True):
 
     @property
     def replicable(self) -> bool:
-        """In its tail, with tasks that run: one that streams, and a workflow, only if its policy says so."""
+        """In its tail, with tasks that run: one that streams, and a workflow, only if its policy says so.
+
+        Tasks that take whole hosts have no replicas: several of them would wait for each other's hosts.
+        """
         rules = self._terms.rules
         if not self._terms.tail or not self.attempts.live or rules.paused:
+            return False
+        if any(each.nodes for each in self._terms.classes):
             return False
         whole = not rules.streaming and self.shape is None
         return whole or "ReplicationRequirements" in rules.policies
@@ -389,7 +197,7 @@ class Bag(Struct, array_like=True, dict=True):
         for first, memory_bytes in reversed(self.progress.memory.get(task, ()) if self.progress.memory else ()):
             if attempt >= first:
                 return memory_bytes
-        return self.classes[self.class_of(task)].memory_for(attempt)
+        return self._terms.classes[self.class_of(task)].memory_for(attempt)
 
     def class_key(self, index: int) -> str:
         """Under what run times are kept: the class's own name where it has one, so that jobs learn from each other."""
@@ -470,15 +278,16 @@ class Bag(Struct, array_like=True, dict=True):
 
     def move(self, task: int, to: int) -> None:
         """Change a task's state and the counts with it; queues are the caller's."""
-        column = self.columns.state
-        self.counts[column[task]] -= 1
+        columns, counts, replicas = self.columns, self.counts, self.queues.replicas
+        column = columns.state
+        counts[column[task]] -= 1
         column[task] = to
-        self.counts[to] += 1
-        if self.queues.replicas:
+        counts[to] += 1
+        if replicas:
             # It is over, or it waits again itself.
-            self.queues.replicas.pop(task, None)
+            replicas.pop(task, None)
         if to >= DONE:
-            self.columns.order.append(task)
+            columns.order.append(task)
             if self.attempts.released:
                 self.attempts.released.pop(task, None)
 
@@ -533,7 +342,8 @@ class Bags(dict[int, Bag]):
         self.unfinished: dict[int, None] = {}
         """Bags that may run and have not ended, whether their tasks wait or run."""
         self.revision = 0
-        """Grows with every change of `ready`, of `tails` and of any bag's terms: nothing else may be ranked by."""
+        """Grows with every change of `ready`, of bags in `tails` that are not ready, and of any bag's terms: nothing
+        else may be ranked by."""
 
     def changed(self) -> None:
         self.revision += 1
@@ -566,31 +376,39 @@ class Bags(dict[int, Bag]):
 
     def refresh(self, bag: Bag) -> None:
         """Keep `ready` and `tails` true to the bag. They are ordered by number, whatever the order of changes."""
-        if bag.dispatchable:
-            if bag.number not in self._ready:
-                self._in_order &= next(reversed(self._ready), 0) < bag.number
-                self._ready[bag.number] = bag
-                self.unfinished[bag.number] = None
+        number, queues, rules = bag.number, bag.queues, bag._terms.rules
+        # `bag.dispatchable` without its call: asked after every attempt.
+        waits = bag.counts[WAITING] > queues.held + queues.reserved_ready
+        if waits and (bag.sealed or rules.streaming) and not bag.stopped and not rules.paused:
+            if number not in self._ready:
+                self._in_order &= next(reversed(self._ready), 0) < number
+                self._ready[number] = bag
+                self.unfinished[number] = None
                 self.changed()
         else:
-            if self._ready.pop(bag.number, None) is not None:
+            if self._ready.pop(number, None) is not None:
                 self.changed()
-            if bag.finished_t is None and (bag.sealed or bag._terms.rules.streaming):
-                self.unfinished[bag.number] = None
+            if bag.finished_t is None and (bag.sealed or rules.streaming):
+                self.unfinished[number] = None
             else:
-                self.unfinished.pop(bag.number, None)
+                self.unfinished.pop(number, None)
         if bag._terms.tail and bag.replicable:
-            if bag.number not in self.tails:
-                self.tails[bag.number] = bag
-                self.tails = dict(sorted(self.tails.items()))
-                self.changed()
+            if number not in self.tails:
+                in_order = next(reversed(self.tails), 0) < number
+                self.tails[number] = bag
+                if not in_order:
+                    self.tails = dict(sorted(self.tails.items()))
+                if number not in self._ready:
+                    # A bag with tasks to hand out is ranked as before, whether it may have replicas or not.
+                    self.changed()
             if bag.queues_replicas:
-                self.cycled[bag.number] = bag
+                self.cycled[number] = bag
             elif self.cycled:
-                self.cycled.pop(bag.number, None)
-        elif self.tails and self.tails.pop(bag.number, None) is not None:
-            self.cycled.pop(bag.number, None)
-            self.changed()
+                self.cycled.pop(number, None)
+        elif self.tails and self.tails.pop(number, None) is not None:
+            self.cycled.pop(number, None)
+            if number not in self._ready:
+                self.changed()
 
     def replicable(self) -> list[Bag]:
         """Bags of which only replicas are left to make."""

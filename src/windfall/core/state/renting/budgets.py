@@ -1,8 +1,9 @@
 """When the budgets of fleets will be used up by the machines that they hold. Pure; nothing here decides.
 
 The budget of a job is that of its own fleet, for all of its time; that of a named fleet is renewed in each period. A
-promise needs time to be kept: a machine is told to stop `STOP_LEAD_S` before the billing cycle that would exceed the
-budget of its fleet. What a machine that is hibernated or boots unbilled would owe that soon after its return counts.
+promise needs time to be kept: a machine is told to stop some seconds (`lead_s`) before the billing cycle that would
+exceed the budget of its fleet. What a machine that is hibernated or boots unbilled would owe that soon after its return
+counts.
 """
 
 from __future__ import annotations
@@ -16,9 +17,14 @@ from windfall.core.state.renting.fleets import budget_since_t
 
 if TYPE_CHECKING:
     from windfall.core.state.state import State
+    from windfall.planning.offers import Offer
 
-STOP_LEAD_S = 2.0
-"""Seconds between the order to give a machine back and the billing cycle that it must not begin."""
+STOP_LEAD_S, LONGEST_LEAD_S = 2.0, 60.0
+"""Least and most seconds between the order to give a machine back and the billing cycle that it must not begin."""
+LEAD_SHARE = 0.005
+"""Of a long billing cycle the lead is this part: a server or a provider under load may be late by seconds."""
+SLOW_STOP_FACTOR, STOPS_SEEN = 1.5, 20
+"""It is this multiple of the time that the slowest of the last stops took."""
 STEP_S = 0.05
 """Accuracy of `exhausted_t`, and the shortest pause between two looks at a budget."""
 
@@ -50,17 +56,35 @@ def owed_then_microusd(machine: MachineState, then_t: float, t: float) -> int:
     return money.owed_at_rates(tariff_of(machine.offer), meter, t, machine.rates)
 
 
+def offer_lead_s(offer: Offer) -> float:
+    """The lead of a machine before anything is known of the stops of its fleet."""
+    return min(LONGEST_LEAD_S, max(STOP_LEAD_S, LEAD_SHARE * offer.cycle_s))
+
+
+def lead_s(state: State, fleet: int) -> float:
+    """Seconds before a cycle at which a machine of this fleet must be told to stop, so that it does not begin it."""
+    known = state.fleet.by_fleet.get(fleet, [])
+    there = state.fleet.there_of.get(fleet, {}).values()
+    usual_s = max((offer_lead_s(machine.offer) for machine in there), default=STOP_LEAD_S)
+    took_s = 0.0
+    for number in known[-STOPS_SEEN:]:
+        machine = state.fleet.machines[number]
+        if machine.stopping_t is not None and machine.ended_t is not None and machine.id:
+            took_s = max(took_s, machine.ended_t - machine.stopping_t)
+    return max(usual_s, min(LONGEST_LEAD_S, SLOW_STOP_FACTOR * took_s))
+
+
 def may_begin_cycles(machine: MachineState) -> bool:
     """Whether cycles of this machine are still ours to prevent."""
     return machine.there and not machine.stopping
 
 
-def soon_owed_microusd(machine: MachineState, t: float) -> int:
-    """What a machine owes `STOP_LEAD_S` from t on if it is kept and, where its meter stands still, comes back now."""
+def soon_owed_microusd(machine: MachineState, t: float, lead_s: float) -> int:
+    """What a machine owes `lead_s` from t on if it is kept and, where its meter stands still, comes back now."""
     if not may_begin_cycles(machine):
         return owed_microusd(machine, t)
     meter = machine.meter if machine.meter.since_t is not None else money.resume(machine.meter, t)
-    return money.owed_at_rates(tariff_of(machine.offer), meter, t + STOP_LEAD_S, machine.rates)
+    return money.owed_at_rates(tariff_of(machine.offer), meter, t + lead_s, machine.rates)
 
 
 def exhausted_t(state: State, fleet: int, t: float) -> float:
@@ -70,7 +94,8 @@ def exhausted_t(state: State, fleet: int, t: float) -> float:
         return math.inf
     machines = machines_of(state, fleet)
     running = [machine for machine in machines if may_begin_cycles(machine) and machine.meter.since_t is not None]
-    resting = sum(soon_owed_microusd(machine, t) for machine in machines if machine not in running)
+    lead = lead_s(state, fleet)
+    resting = sum(soon_owed_microusd(machine, t, lead) for machine in machines if machine not in running)
     if not running:
         return math.inf if resting <= limit else t
     begun = [_Begun(machine, t) for machine in running]
@@ -117,7 +142,7 @@ def watch(state: State, number: int, t: float) -> None:
         if fleet.budgets.pop(number, None) is not None:
             fleet.budget_t = min(fleet.budgets.values(), default=math.inf)
         return
-    fleet.budgets[number] = max(min(exhausted_t(state, number, t) - STOP_LEAD_S, until_t), t)
+    fleet.budgets[number] = max(min(exhausted_t(state, number, t) - lead_s(state, number), until_t), t)
     fleet.budget_t = min(fleet.budgets.values())
 
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from windfall.core.renting import money
 from windfall.core.renting.money import Meter, Tariff
 from windfall.core.state.renting.fleets import FleetBook, NamedFleet, Use, meant
+from windfall.core.state.renting.ledger import Ledger
 from windfall.planning.contract import Market, Plan
 from windfall.planning.counts import SeriesSource, SpellCounts, copied
 from windfall.planning.offers import Offer
@@ -56,6 +57,10 @@ class MachineState(Struct, array_like=True):
     """When it was told to stop."""
     uses: list[Use] = field(default_factory=list)
     """What jobs have used of it, where several share it."""
+    recalled_t: float | None = None
+    """When its worker was told to save what runs there and to end."""
+    because: str = ""
+    """Why its offer was chosen, as the plan said that started it."""
 
     @property
     def there(self) -> bool:
@@ -144,10 +149,19 @@ def tariff_of(offer: Offer) -> Tariff:
 
 
 def owed_microusd(machine: MachineState, t: float) -> int:
-    """What a machine costs up to t, begun cycles in full; nothing if it never came."""
+    """What a machine costs up to t, begun cycles in full, and the data it fetched; nothing if it never came."""
     if machine.cause == REFUSED:
         return 0
-    return money.owed_at_rates(tariff_of(machine.offer), machine.meter, t, machine.rates)
+    return _cycles_microusd(machine, machine.meter, t) + data_microusd(machine)
+
+
+def data_microusd(machine: MachineState) -> int:
+    """What the data costs that a machine fetches when it is ready, by the prices of its offer."""
+    return 0 if machine.ready_t is None else money.microusd(machine.offer.start_usd)
+
+
+def _cycles_microusd(machine: MachineState, meter: Meter, t: float) -> int:
+    return money.owed_at_rates(tariff_of(machine.offer), meter, t, machine.rates)
 
 
 def held_at(machine: MachineState, at: float, t: float) -> float:
@@ -163,7 +177,7 @@ def after_stop_microusd(machine: MachineState, t: float) -> int:
         return 0
     meter = machine.meter
     as_told = replace(meter, held_s=held_at(machine, machine.stopping_t, t), since_t=None)
-    return owed_microusd(machine, t) - money.owed_at_rates(tariff_of(machine.offer), as_told, t, machine.rates)
+    return _cycles_microusd(machine, meter, t) - _cycles_microusd(machine, as_told, t)
 
 
 def paid_until_t(machine: MachineState, t: float) -> float:
@@ -213,6 +227,7 @@ class SavedFleet(Struct, array_like=True):
     priced_t: dict[str, float] = {}
     named: list[NamedFleet] = []
     of_job: dict[int, int] = {}
+    ledger: Ledger = field(default_factory=Ledger)
 
 
 class Fleet:
@@ -223,6 +238,7 @@ class Fleet:
         "budget_t",
         "budgets",
         "by_fleet",
+        "ledger",
         "machines",
         "markets",
         "next",
@@ -269,6 +285,8 @@ class Fleet:
         """By fleet that has a budget and machines: when a machine may have to be given back (state.budgets)."""
         self.budget_t = math.inf
         """The earliest of these."""
+        self.ledger = Ledger()
+        """What forgotten jobs have cost."""
 
     def add(self, machine: MachineState) -> None:
         self.machines[machine.number] = machine
@@ -313,6 +331,7 @@ class Fleet:
         return SavedFleet(
             self.offers, list(self.machines.values()), self.markets, self.strangers, list(self.plans.values()),
             list(self.plans_due), self.next, self.priced_t, list(self.book.by_number.values()), self.book.of_job,
+            self.ledger,
         )  # fmt: skip
 
     def restore(self, saved: SavedFleet) -> None:
@@ -325,5 +344,5 @@ class Fleet:
             self.book.enter(job, fleet)
         self.plans = {plan.fleet: plan for plan in saved.plans}
         self.plans_due = dict.fromkeys(saved.plans_due)
-        self.next, self.priced_t = saved.next, saved.priced_t
+        self.next, self.priced_t, self.ledger = saved.next, saved.priced_t, saved.ledger
         self.schedule()

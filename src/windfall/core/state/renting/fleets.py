@@ -34,6 +34,7 @@ class NamedFleet(Struct, array_like=True):
     created_t: float
     mode: str = OPEN
     mode_t: float | None = None
+    forgotten_jobs: int = 0
 
 
 class Use(Struct, frozen=True, array_like=True, gc=False):

@@ -26,15 +26,20 @@ class Option(NamedTuple):
     start: int
     offer: int
     machine: Timeline | None
+    opens: int = 0  # a new machine is requested no sooner
 
 
 class Fleet:
-    """Machines rented so far and where the tasks placed so far run. A limit counts every machine ever rented."""
+    """Machines rented so far and where the tasks placed so far run.
+
+    A limit counts every machine ever rented, but those that have given up their place to another (`_instead`).
+    """
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.machines: list[Timeline] = []
         self.rented = [0] * len(problem.offers)
+        self.rented_of_pool = [0] * len(problem.pool_limit)
         self._by_end: list[list[Timeline]] = [[] for _ in problem.offers]
         self.start = [-1] * problem.n
         self.end = [-1] * problem.n
@@ -50,13 +55,16 @@ class Fleet:
         return max((self.end[p] for p in self._parents[task]), default=0)
 
     def can_rent(self, offer: int) -> bool:
-        return self.rented[offer] < self.problem.limit[offer]
+        return self.rented[offer] < self.problem.limit[offer] and not self._is_full(self.problem.pool[offer])
+
+    def _is_full(self, pool: int) -> bool:
+        return self.rented_of_pool[pool] >= self.problem.pool_limit[pool]
 
     def on_machine(self, machine: Timeline, task: int, ready: int, due: int) -> Option | None:
         problem = self.problem
         duration = problem.duration[machine.offer][task]
-        ready = max(ready, problem.lag[machine.offer])
-        due = min(due, self._due[machine.offer][task])
+        ready = max(ready, machine.opens + problem.lag[machine.offer])
+        due = min(due, self._due[machine.offer][task], machine.closes)
         if ready + duration > due:
             return None
         workflow = problem.workflow
@@ -104,14 +112,47 @@ class Fleet:
             self._due = [[NEVER] * self.problem.n] * len(self.problem.offers)
             options = list(self.options(task, ready, NEVER))
             self._due = self.problem.exposure.due
+        if not options:  # no machine that is rented can hold it, and its pools are full
+            return self._instead(task, ready)
         return min(options, key=lambda option: (option.end, option.cost))
+
+    def _instead(self, task: int, ready: int) -> Option:
+        """A new machine in the place of another of a full pool, which takes nothing after its last task."""
+        problem = self.problem
+        best: tuple[Option, Timeline] | None = None
+        for machine in self.machines:
+            for offer in range(len(problem.offers)):
+                if not problem.fits(task, offer) or machine.closes < NEVER or not self._frees(machine, offer):
+                    continue
+                start = max(ready, machine.last + problem.lag[offer])
+                end = start + problem.duration[offer][task]
+                cost = problem.cost(offer, end - start + problem.lag[offer])
+                if best is None or (end, cost) < (best[0].end, best[0].cost):
+                    best = Option(cost, end, start, offer, None, machine.last), machine
+        assert best is not None, "a pool that is full has machines"
+        option, machine = best
+        machine.closes = machine.last
+        self._count(machine.offer, -1)
+        return option
+
+    def _frees(self, machine: Timeline, offer: int) -> bool:
+        """Whether the end of a machine makes room for one of this offer."""
+        if machine.offer == offer:
+            return True
+        problem = self.problem
+        is_same_pool = problem.pool[machine.offer] == problem.pool[offer]
+        return is_same_pool and self.rented[offer] < problem.limit[offer]
+
+    def _count(self, offer: int, change: int) -> None:
+        self.rented[offer] += change
+        self.rented_of_pool[self.problem.pool[offer]] += change
 
     def take(self, task: int, option: Option) -> Timeline:
         machine = option.machine
         if machine is None:
-            machine = Timeline(self.problem, option.offer)
+            machine = Timeline(self.problem, option.offer, option.opens)
             self.machines.append(machine)
-            self.rented[option.offer] += 1
+            self._count(option.offer, 1)
         else:
             row = self._by_end[option.offer]
             at = bisect_left(row, machine.last, key=_ends)

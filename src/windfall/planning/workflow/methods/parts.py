@@ -1,7 +1,7 @@
 """Plan a workflow of independent parts part by part. Pure.
 
-Parts that share no edge share nothing but the limits of offers. A search over some hundred tasks finds what one over
-many thousands does not, and the time grows with the size only. Equal parts are planned once.
+Parts that share no edge share nothing but the limits of offers and pools. A search over some hundred tasks finds what
+one over many thousands does not, and the time grows with the size only. Equal parts are planned once.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from windfall.graph import from_edges
 from windfall.planning.workflow.model import Lease, Plan, Problem, Workflow
 
 MIN_PART_TASKS = 200
-"""Small components are planned together up to this size, so that they share machines."""
+"""Components of a large workflow are planned together up to this size."""
 
 
-def split(problem: Problem) -> list[list[int]]:
-    """The tasks of each part, in order; one part if the workflow is connected."""
+def split(problem: Problem, least: int) -> list[list[int]]:
+    """The tasks of each part, in order; one part if the workflow is connected.
+
+    Components are planned together up to `least` tasks, so that small ones share machines.
+    """
     graph = problem.workflow.graph
     root = list(range(problem.n))
 
@@ -39,7 +42,7 @@ def split(problem: Problem) -> list[list[int]]:
         components[find(task)].append(task)
     parts: list[list[int]] = []
     for tasks in components.values():
-        if parts and len(parts[-1]) + len(tasks) <= MIN_PART_TASKS:
+        if parts and len(parts[-1]) + len(tasks) <= least:
             parts[-1] = sorted([*parts[-1], *tasks])
         else:
             parts.append(tasks)
@@ -89,9 +92,7 @@ def planned_by_parts(
             machine[task], start[task], end[task] = len(leases) + made.machine[k], made.start[k], made.end[k]
         leases += made.leases
     rented = np.bincount([lease.offer for lease in leases], minlength=len(problem.offers))
-    if any(count > most for count, most in zip(rented.tolist(), problem.limit, strict=True)):
-        return None
-    return Plan("windfall", leases, machine, start, end)
+    return Plan("windfall", leases, machine, start, end) if problem.allows(rented.tolist()) else None
 
 
 def _shape(part: Problem) -> tuple[bytes, ...]:

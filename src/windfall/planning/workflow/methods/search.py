@@ -34,7 +34,10 @@ PUSH_SHARE = 0.12  # share of rounds that begin by pushing all tasks to one side
 
 
 class Search:
-    """Improves one plan that meets the deadline. `best` is the cheapest found."""
+    """Improves one plan that meets the deadline and whose machines may all be rented at once.
+
+    `best` is the cheapest found.
+    """
 
     def __init__(self, problem: Problem, plan: Plan, rng: np.random.Generator) -> None:
         self.problem = problem
@@ -64,12 +67,21 @@ class Search:
         self.start, self.end = [0] * self.problem.n, [0] * self.problem.n
         self.where: list[Timeline] = [machines[0]] * self.problem.n
         self.live = [0] * len(self.problem.offers)
+        self.live_of_pool = [0] * len(self.problem.pool_limit)
         for machine in machines:
-            self.live[machine.offer] += 1
+            self._count(machine.offer, 1)
             for task, start, end in zip(machine.tasks, machine.starts, machine.ends, strict=True):
                 self.start[task], self.end[task], self.where[task] = start, end, machine
         self.value = sum(self._worth(m.offer, m.last - m.first) for m in machines)
         self.value += sum(self.loss_usd[self.where[task].offer][task] for task in range(self.problem.n))
+
+    def _count(self, offer: int, change: int) -> None:
+        self.live[offer] += change
+        self.live_of_pool[self.problem.pool[offer]] += change
+
+    def _has_room(self, offer: int) -> bool:
+        problem, pool = self.problem, self.problem.pool[offer]
+        return self.live[offer] < problem.limit[offer] and self.live_of_pool[pool] < problem.pool_limit[pool]
 
     def _worth(self, offer: int, span: int) -> float:
         problem = self.problem
@@ -121,20 +133,20 @@ class Search:
             machine.remove(task, self.width[task], self.size[task])
             self.value -= self.loss_usd[machine.offer][task]
         self.looks += sum(len(twin.tasks) for _, twin in saved.values()) // 8
-        known, live = self.machines[:], self.live[:]
+        known, live, live_of_pool = self.machines[:], self.live[:], self.live_of_pool[:]
         for machine, twin in saved.values():
             self.value -= self._worth(twin.offer, twin.last - twin.first)
             if machine.starts:
                 self.value += self._worth(machine.offer, machine.last - machine.first)
             else:
                 self.machines.remove(machine)
-                self.live[machine.offer] -= 1
+                self._count(machine.offer, -1)
         ceiling = before - heat * math.log(self._random() + 1e-300)
         opened = self._open_one() if self._random() < RENT_FIRST_SHARE else None
         if self._recreate(out, saved, ceiling) and self._close(opened) and self.value <= ceiling:
             self._remember()
             return
-        self.value, self.machines, self.live = before, known, live
+        self.value, self.machines, self.live, self.live_of_pool = before, known, live, live_of_pool
         for machine, twin in saved.values():
             machine.become(twin)
         for task, start, end, machine in old:
@@ -151,11 +163,11 @@ class Search:
     def _open_one(self) -> Timeline | None:
         """Rent an empty machine of a random type, so that its price does not count against its first task."""
         offer = self._below(len(self.live))
-        if self.live[offer] >= self.problem.limit[offer]:
+        if not self._has_room(offer):
             return None
         machine = Timeline(self.problem, offer)
         self.machines.append(machine)
-        self.live[offer] += 1
+        self._count(offer, 1)
         return machine
 
     def _close(self, machine: Timeline | None) -> bool:
@@ -164,7 +176,7 @@ class Search:
             self.value += self._worth(machine.offer, 0)
         elif machine is not None:
             self.machines.remove(machine)
-            self.live[machine.offer] -= 1
+            self._count(machine.offer, -1)
         return True
 
     # -- ruin ---------------------------------------------------------------------------------------------------
@@ -303,7 +315,7 @@ class Search:
         for offer, duration_of in enumerate(problem.duration):
             duration = duration_of[task]
             begin = ready if ready > problem.lag[offer] else problem.lag[offer]
-            if begin + duration > min(due, self.due[offer][task]) or self.live[offer] >= problem.limit[offer]:
+            if begin + duration > min(due, self.due[offer][task]) or not self._has_room(offer):
                 continue
             self.looks += 1
             added = self._worth(offer, duration) + self.loss_usd[offer][task]
@@ -339,7 +351,7 @@ class Search:
         if machine is None:
             machine = Timeline(self.problem, offer)
             self.machines.append(machine)
-            self.live[offer] += 1
+            self._count(offer, 1)
         elif id(machine) not in saved:
             saved[id(machine)] = (machine, machine.copy())
         end = start + self.problem.duration[offer][task]

@@ -5,20 +5,25 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 from windfall.planning.offers import GIB
-from windfall.planning.workflow.model import Lease, Plan, Problem
+from windfall.planning.workflow.model import NEVER, Lease, Plan, Problem
 
 
 class Timeline:
     """The tasks of one machine, sorted by start, and how full it is over time.
 
     Between `times[i]` and `times[i + 1]` its tasks have `used[i]` cores and `held[i]` bytes; the last entry is empty.
-    `add` does not check capacity: `earliest` and `latest` find a start that fits.
+    `add` does not check capacity: `earliest` and `latest` find a start that fits. A machine that has the place of
+    another in a full pool may not be requested before `opens`; one that gives up its place ends at `closes`.
     """
 
-    __slots__ = ("cores", "ends", "first", "held", "last", "memory", "offer", "starts", "tasks", "times", "used")
+    __slots__ = (
+        "closes", "cores", "ends", "first", "held", "last", "memory", "offer", "opens", "starts", "tasks", "times",
+        "used",
+    )  # fmt: skip
 
-    def __init__(self, problem: Problem, offer: int) -> None:
+    def __init__(self, problem: Problem, offer: int, opens: int = 0) -> None:
         self.offer = offer
+        self.opens, self.closes = opens, NEVER
         self.cores = problem.offers[offer].cores
         self.memory = problem.offers[offer].memory_gb * GIB
         self.starts: list[int] = []
@@ -74,6 +79,7 @@ class Timeline:
     def copy(self) -> Timeline:
         twin = object.__new__(Timeline)
         twin.offer, twin.cores, twin.memory = self.offer, self.cores, self.memory
+        twin.opens, twin.closes = self.opens, self.closes
         twin.starts, twin.ends, twin.tasks = self.starts[:], self.ends[:], self.tasks[:]
         twin.times, twin.used, twin.held = self.times[:], self.used[:], self.held[:]
         twin.first, twin.last = self.first, self.last

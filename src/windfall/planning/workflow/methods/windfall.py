@@ -19,7 +19,7 @@ from windfall.planning.workflow.methods.fleet import (
     place_all,
     stretched,
 )
-from windfall.planning.workflow.methods.parts import planned_by_parts, split
+from windfall.planning.workflow.methods.parts import MIN_PART_TASKS, planned_by_parts, split
 from windfall.planning.workflow.methods.rivals import gain, greedy, ic_pcp, prolis
 from windfall.planning.workflow.methods.scs import scs
 from windfall.planning.workflow.methods.search import MAX_TASKS_ANNEALED, Search
@@ -32,18 +32,23 @@ CONSTRUCTION_EFFORT = 60_000  # tasks placed while constructing our own plans
 MIN_CONSTRUCTED_PLANS = 3  # of our own, at any size
 MAX_TASKS_ALL_PLANNERS = 10_000  # above this only the planners whose plans are the best starts at that size
 LOOKS_PER_TASK_OF_A_PART = 50  # in the search for a part of a large workflow
+MOST_PARTS, PARTS_LOOKS = 8, 2.0  # parts of a small workflow, and the effort for all of them over that for the whole
 
 
 def windfall(problem: Problem, rng: np.random.Generator, looks: int = LOOKS) -> Plan:
     """The plan of least expected cost found that keeps the deadline; if none does, the one that ends first.
 
-    A large workflow of independent parts is also planned part by part, and the cheaper plan is taken.
+    A workflow of independent parts is also planned part by part, and the search for the whole begins with the cheaper
+    plan.
     """
+    is_large = problem.n > MAX_TASKS_ANNEALED
+    parts = split(problem, MIN_PART_TASKS if is_large else -(-problem.n // MOST_PARTS))
     more: list[Plan] = []
-    parts = split(problem) if problem.n > MAX_TASKS_ANNEALED else []
     if len(parts) > 1:
 
         def plan_part(part: Problem, share: float) -> Plan:
+            if not is_large:
+                return _planned(part, rng, int(PARTS_LOOKS * looks) // len(parts), CONSTRUCTION_EFFORT // len(parts))
             part_looks = max(int(share * looks), LOOKS_PER_TASK_OF_A_PART * part.n)
             return _planned(part, rng, part_looks, MIN_CONSTRUCTED_PLANS * part.n)
 
@@ -59,9 +64,14 @@ def _planned(
 
     `effort`: tasks placed while constructing our own plans.
     """
-    # Of a very large workflow with a plan already, one other start is enough: each takes a quarter of a minute.
-    is_planned = bool(more) and problem.n > MAX_TASKS_ALL_PLANNERS
-    plans: list[Plan] = [*more, *([prolis(problem)] if is_planned else _constructed(problem, effort))]
+    plans: list[Plan] = [*more]
+    if problem.n <= MAX_TASKS_ALL_PLANNERS:
+        plans += _constructed(problem, effort)
+    else:
+        # Each plan of a very large workflow takes seconds. Our own constructions are hardly ever the best start there.
+        plans += [prolis(problem)] if more else [prolis(problem), ic_pcp(problem)]
+        if not any(plan.kept(problem) for plan in plans):
+            plans += _constructed(problem, effort)
     kept = sorted((plan for plan in plans if plan.kept(problem)), key=lambda plan: plan.expected_usd(problem))
     if not kept:
         late = min(plans, key=lambda plan: (plan.makespan, plan.cost_usd(problem)))
@@ -70,10 +80,17 @@ def _planned(
 
 
 def _improved(problem: Problem, kept: list[Plan], rng: np.random.Generator, looks: int) -> Plan:
-    """A short search from each of the best starts, then a long one from the best of them."""
+    """A short search from each of the best starts, then a long one from the best of them.
+
+    Plans whose machines follow each other in the places of a full pool are not searched from: tasks that move would
+    make them overlap.
+    """
+    starts = [plan for plan in kept if plan.is_allowed_at_once(problem)]
+    if not starts:
+        return structs.replace(kept[0], planner="windfall")
     floor = work_bound_usd(problem)
     looks = min(looks, MIN_LOOKS + LOOKS_PER_TASK * problem.n)
-    searches = [Search(problem, plan, rng) for plan in _distinct(problem, kept, 3)]
+    searches = [Search(problem, plan, rng) for plan in _distinct(problem, starts, 3)]
     for search in searches:
         search.run(looks // 10, floor)
     best = min(searches, key=lambda search: search.best_value)
@@ -97,12 +114,12 @@ def _distinct(problem: Problem, plans: list[Plan], count: int) -> list[Plan]:
 def _constructed(problem: Problem, effort: int) -> Iterator[Plan]:
     """Plans of the literature, and our own for each split of the deadline and subset of the offers."""
     yield _soonest(problem)
-    for planner in (greedy, prolis, gain, scs, ic_pcp) if problem.n <= MAX_TASKS_ALL_PLANNERS else (prolis, ic_pcp):
+    is_large = problem.n > MAX_TASKS_ALL_PLANNERS
+    for planner in () if is_large else (greedy, prolis, gain, scs, ic_pcp):
         yield planner(problem)
     if problem.deadline < earliest_finish(problem):
         return
     left = effort
-    is_large = problem.n > MAX_TASKS_ALL_PLANNERS
     for subset in _subsets(problem)[: 1 if is_large else None]:
         for due in _deadlines(problem)[-1 if is_large else 0 :]:
             left -= problem.n

@@ -10,13 +10,13 @@ import hmac
 import os
 from hashlib import sha256
 from http.cookies import CookieError, SimpleCookie
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from windfall.api.about import Link, Session
 from windfall.bounds import Text
 from windfall.errors import BadCredentials, BadInput
 from windfall.server.auth import ALLOWED, Bearer, Forbidden, Tokens
@@ -117,7 +117,8 @@ class SignInBody(Struct):
     code: Text = ""
 
 
-async def sign_in(service: Service, request: Request) -> Response | tuple[int, dict[str, Any]]:
+async def sign_in(service: Service, request: Request) -> Response:
+    """A cookie for a token, or for the code of a link."""
     body = await typed_body(request, SignInBody)
     refuse_foreign(request)
     now = service.driver.clock()
@@ -157,7 +158,7 @@ async def session(service: Service, request: Request) -> Response:
 
 
 def _answer(role: str, name: str, user: str = "") -> Response:
-    told = {
+    told: Session = {
         "role": role, "name": name, "user": user,
         "may": {"jobs": role in ALLOWED["submit"], "hosts": role in ALLOWED["admin"]},
     }  # fmt: skip
@@ -171,7 +172,7 @@ async def sign_out(service: Service, request: Request) -> Response:
     return response
 
 
-async def make_link(service: Service, request: Request) -> tuple[int, dict[str, Any]]:
+async def make_link(service: Service, request: Request) -> tuple[int, Link]:
     """A code that signs its user in once, as the holder of the token that this request carries."""
     header = request.headers.get("authorization") or ""
     bearer = service.tokens.require(header, "read")

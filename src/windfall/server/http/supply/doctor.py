@@ -4,37 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Annotated, Any
 
-import msgspec
-from msgspec import Meta, Struct
 from starlette.requests import Request
 
+from windfall.api.requests import DoctorBody
+from windfall.api.small import Examined
+from windfall.core.sites.instances import SiteState
 from windfall.core.state.hosts.hosts import GONE
-from windfall.drivers.keepers.supply import OrderedWorkers, guarded, trial_host
+from windfall.drivers.keepers.answers import guarded
+from windfall.drivers.keepers.supply import OrderedWorkers, trial_host
 from windfall.planning.contract import SPOT
 from windfall.pools.contract import ENDED, INVALID, Check, Order, Pool, PoolError, Seen
 from windfall.server.http.bodies import typed_body
 from windfall.server.service import NotFound, Service
 
-Json = dict[str, Any]
 _POLL_S = 0.25
 _END_S = 20.0
 _GENTLY_S = 3.0
 
 
-class DoctorBody(Struct):
-    """`POST /v1/pools/NAME/doctor`."""
-
-    trial: Annotated[str, Meta(pattern="^[a-z0-9]{0,16}$")] = ""
-    """Start a worker and end it again; the same word waits on for the same worker. Empty: start none."""
-    wait_s: Annotated[float, Meta(ge=0.0, le=20.0)] = 10.0
-    """Seconds to wait for that worker before this answers."""
-    last: bool = True
-    """It is an error if the worker has not come by then; else ask again."""
-
-
-async def doctor(service: Service, request: Request) -> tuple[int, Json]:
+async def doctor(service: Service, request: Request) -> tuple[int, Examined]:
     """What is wrong with a pool, and what to do about it."""
     name = request.path_params["pool"]
     body = await typed_body(request, DoctorBody)
@@ -45,6 +34,8 @@ async def doctor(service: Service, request: Request) -> tuple[int, Json]:
     elif service.rented is not None and name in service.rented.pools:
         source = OrderedWorkers(name, 1, service.rented.pools[name])
         checks = await asyncio.to_thread(_examined, source.pool)
+    elif (site := service.state.sites.get(name)) is not None:
+        checks = [_offered(site)]
     elif name in service.state.supply.pools:
         checks = [Check("its workers come by themselves: nothing is asked of it")]
     else:
@@ -54,7 +45,21 @@ async def doctor(service: Service, request: Request) -> tuple[int, Json]:
         found = await _tried(service, source, body)
         checks += [] if found is None else [found]
         waits, ok = found is None, found is None or not found.error
-    return 200, {"pool": name, "ok": ok, "waits": waits, "checks": [msgspec.structs.asdict(check) for check in checks]}
+    return 200, {
+        "pool": name,
+        "ok": ok,
+        "waits": waits,
+        "checks": [{"what": check.what, "error": check.error, "hint": check.hint} for check in checks],
+    }
+
+
+def _offered(site: SiteState) -> Check:
+    """Whether a site has hosts that could run instances."""
+    live = sum(host.state == "live" for host in site.hosts.values())
+    if not live:
+        hint = f"offer one: windfall site agent --site {site.rules.name} --server URL --token-file FILE"
+        return Check("hosts are offered to the site", "no agent speaks to this server", hint)
+    return Check(f"{live} host{'s' * (live != 1)} offered to the site")
 
 
 def _examined(pool: Pool) -> list[Check]:

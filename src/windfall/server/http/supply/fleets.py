@@ -3,64 +3,35 @@
 from __future__ import annotations
 
 import math
-from base64 import b64encode
-from typing import Annotated, Any
 
-from msgspec import Meta, Struct, msgpack
 from msgspec.structs import replace
 from starlette.requests import Request
 
+from windfall.api.renting import FleetCost, FleetFacts, FleetJob, FleetJobCost, FleetMachine, FleetRow, Fleets, OneFleet
+from windfall.api.requests import FleetBody, FleetChangeBody
 from windfall.bags.spec import JobSpec
-from windfall.bounds import MAX_MICROUSD, Name
 from windfall.core import events as ev
 from windfall.core.decisions import FleetSettled
-from windfall.core.renting import money, plans, shares
+from windfall.core.explain import sharing
+from windfall.core.renting import money, shares
 from windfall.core.renting.fleets import jobs_in
-from windfall.core.renting.machines import machines_of
+from windfall.core.renting.machines import after_stop_microusd, machines_of
 from windfall.core.state.renting.budgets import limit_of
 from windfall.core.state.renting.fleet import PENDING, REFUSED, MachineState
 from windfall.core.state.renting.fleets import DELETED, DRAINING, OPEN, PAUSED, FleetRules, NamedFleet, budget_since_t
+from windfall.core.state.state import State
 from windfall.errors import BadInput
 from windfall.server.http.bodies import typed_body
+from windfall.server.http.supply.machines import check_sets
 from windfall.server.queries.renting.money import bill_row
 from windfall.server.service import NotFound, Service
 
-Json = dict[str, Any]
 MODES = {"pause": PAUSED, "resume": OPEN, "drain": DRAINING}
 PLANNERS = ("windfall", "scs", "greedy", "gain")
 """Known here by name: the planners themselves load seconds of libraries."""
 
 
-Share = Annotated[float, Meta(gt=0.0, le=1e6)]
-Cap = Annotated[int, Meta(ge=1, le=1_000_000)]
-Shares = Annotated[dict[Name, Share], Meta(max_length=1000)]
-Caps = Annotated[dict[Name, Cap], Meta(max_length=1000)]
-
-
-class FleetBody(Struct, forbid_unknown_fields=True):
-    """`POST /v1/fleets`."""
-
-    name: Name
-    pools: Annotated[list[Name], Meta(min_length=1, max_length=100)]
-    planner: Name = ""
-    budget_usd: Annotated[float, Meta(gt=0.0, le=MAX_MICROUSD / 1e6)] | None = None
-    budget_s: Annotated[float, Meta(ge=60.0, le=366 * 86400.0)] = 3600.0
-    owner_shares: Shares = {}
-    owner_caps: Caps = {}
-
-
-class FleetChangeBody(Struct, forbid_unknown_fields=True):
-    """`POST /v1/fleets/FLEET/change`: what is left out stays. A share or a cap of None takes back what was said."""
-
-    planner: Name | None = None
-    budget_usd: Annotated[float, Meta(gt=0.0, le=MAX_MICROUSD / 1e6)] | None = None
-    budget_s: Annotated[float, Meta(ge=60.0, le=366 * 86400.0)] | None = None
-    no_budget: bool = False
-    owner_shares: Annotated[dict[Name, Share | None], Meta(max_length=1000)] = {}
-    owner_caps: Annotated[dict[Name, Cap | None], Meta(max_length=1000)] = {}
-
-
-async def create(service: Service, request: Request) -> tuple[int, Json]:
+async def create(service: Service, request: Request) -> tuple[int, FleetRow]:
     body = await typed_body(request, FleetBody)
     if not body.name.strip() or not body.name.isprintable() or body.name.strip() != body.name:
         raise BadInput("a fleet needs a name of printable characters", hint="as in: windfall fleet create night")
@@ -89,7 +60,7 @@ def _budget(budget_usd: float | None) -> int | None:
     return budget
 
 
-async def change(service: Service, request: Request) -> tuple[int, Json]:
+async def change(service: Service, request: Request) -> tuple[int, FleetRow]:
     """Other rules for a fleet, from the next plan on."""
     fleet = found(service, request.path_params["fleet"])
     body = await typed_body(request, FleetChangeBody)
@@ -141,13 +112,19 @@ def found(service: Service, name: str) -> NamedFleet:
     return service.state.fleet.book.by_number[number]
 
 
-async def fleets(service: Service, request: Request) -> tuple[int, Json]:
+async def fleets(service: Service, request: Request) -> tuple[int, Fleets]:
     book = service.state.fleet.book
     return 200, {"fleets": [row(service, book.by_number[number]) for number in book.by_name.values()]}
 
 
-def row(service: Service, fleet: NamedFleet) -> Json:
+def row(service: Service, fleet: NamedFleet) -> FleetRow:
     """One fleet: what it is told, what it has, what it costs. A public contract: docs/reference/cli.md."""
+    state = service.state
+    jobs, machines = len(state.fleet.book.active[fleet.number]), len(state.fleet.there_of.get(fleet.number, {}))
+    return {**_facts(service, fleet), "jobs": jobs, "machines": machines}
+
+
+def _facts(service: Service, fleet: NamedFleet) -> FleetFacts:
     state, now, rules = service.state, service.driver.clock(), fleet.rules
     there = list(state.fleet.there_of.get(fleet.number, {}).values())
     charged = shares.charged(state, fleet.number, now)
@@ -160,9 +137,7 @@ def row(service: Service, fleet: NamedFleet) -> Json:
         "pools": list(rules.pools),
         "planner": rules.planner or "windfall",
         "created_s": fleet.created_t,
-        "jobs": len(state.fleet.book.active[fleet.number]),
-        "jobs_ever": sum(number == fleet.number for number in state.fleet.book.of_job.values()),
-        "machines": len(there),
+        "jobs_ever": fleet.forgotten_jobs + sum(number == fleet.number for number in state.fleet.book.of_job.values()),
         "pending": sum(machine.phase == PENDING for machine in there),
         "idle": sum(machine.idle and machine.phase != PENDING for machine in there),
         "spent_usd": money.usd(spent),
@@ -185,7 +160,7 @@ def _beside(service: Service, fleet: NamedFleet) -> list[str]:
     return [other.rules.name for other in others if mine & set(other.rules.pools)]
 
 
-async def one(service: Service, request: Request) -> tuple[int, Json]:
+async def one(service: Service, request: Request) -> tuple[int, OneFleet]:
     """A fleet with its unfinished jobs, its machines and which jobs share them, and its last plan."""
     fleet = found(service, request.path_params["fleet"])
     await service.driver.settled()
@@ -204,7 +179,7 @@ async def one(service: Service, request: Request) -> tuple[int, Json]:
     }
 
 
-def _job(service: Service, number: int) -> Json:
+def _job(service: Service, number: int) -> FleetJob:
     bag = service.state.bags[number]
     deadline_s = bag.rules.deadline_s
     return {
@@ -218,18 +193,13 @@ def _job(service: Service, number: int) -> Json:
     }
 
 
-def _machine(service: Service, machine: MachineState, now: float) -> Json:
-    """A machine, and the micro-dollars that each job has used of it."""
-    parts = shares.shares_of(service.state, machine, now)
-    return {
-        **bill_row(machine, now),
-        "jobs": [
-            {"job": job, "cost_usd": money.usd(part)} for job, part in sorted(parts.items()) if job != shares.FLEET
-        ],
-    }
+def _machine(service: Service, machine: MachineState, now: float) -> FleetMachine:
+    """A machine, what each job has used of it, and why they share it."""
+    told = sharing.of_machine(service.state, machine, now)
+    return {**bill_row(machine, now), "jobs": told["jobs"], "because": told["because"]}
 
 
-async def switch(service: Service, request: Request) -> tuple[int, Json]:
+async def switch(service: Service, request: Request) -> tuple[int, FleetRow]:
     fleet, action = found(service, request.path_params["fleet"]), request.path_params["action"]
     if action not in MODES:
         raise NotFound(f"a fleet cannot be told to '{action}'", hint="pause, resume, drain")
@@ -237,45 +207,45 @@ async def switch(service: Service, request: Request) -> tuple[int, Json]:
     return 200, row(service, fleet)
 
 
-async def delete(service: Service, request: Request) -> tuple[int, Json]:
+async def delete(service: Service, request: Request) -> tuple[int, FleetRow]:
     fleet = found(service, request.path_params["fleet"])
     await _submitted(service, ev.FleetChanged(service.driver.clock(), fleet.number, DELETED), "fleet-in-use")
     return 200, row(service, fleet)
 
 
-async def cost(service: Service, request: Request) -> tuple[int, Json]:
+async def cost(service: Service, request: Request) -> tuple[int, FleetCost]:
     """The exact bill of a fleet: by machine, and by job with what was idle; both add up to the same sum."""
     fleet = found(service, request.path_params["fleet"])
     await service.driver.settled()
     state, now = service.state, service.driver.clock()
     machines = [bill_row(machine, now) for machine in machines_of(state, fleet.number) if machine.cause != REFUSED]
     charged = shares.charged(state, fleet.number, now)
-    jobs = [
-        {"job": job, "name": state.bags[job].rules.name, "state": state.bags[job].state, "cost_microusd": part,
-         "cost_usd": money.usd(part)}
-        for job, part in sorted(charged.items()) if job != shares.FLEET
-    ]  # fmt: skip
+    jobs = [_job_cost(state, job, part) for job, part in sorted(charged.items()) if job != shares.FLEET]
     return 200, {
-        **row(service, fleet),
+        **_facts(service, fleet),
         "jobs": jobs,
         "machines": machines,
         "spent_microusd": sum(row["cost_microusd"] for row in machines),
         "idle_microusd": charged.get(shares.FLEET, 0),
+        "after_stop_microusd": after_stop_microusd(state, fleet.number, now),
     }
 
 
-async def snapshot(service: Service, request: Request) -> tuple[int, Json]:
-    """What the planner of a fleet would be shown now, as MessagePack in base64: to ask what one more job would mean."""
-    fleet = found(service, request.path_params["fleet"])
-    shown = plans.view(service.state, fleet.number, service.driver.clock(), math.inf)
-    return 200, {"fleet": fleet.rules.name, "snapshot": b64encode(msgpack.encode(shown)).decode()}
+def _job_cost(state: State, job: int, microusd: int) -> FleetJobCost:
+    bag, paid = state.bags.get(job), state.fleet.ledger.jobs.get(job)
+    name = bag.rules.name if bag is not None else "" if paid is None else paid.name
+    return {
+        "job": job, "name": name, "state": "forgotten" if bag is None else bag.state, "cost_microusd": microusd,
+        "cost_usd": money.usd(microusd),
+    }  # fmt: skip
 
 
-def check_fleet(service: Service, spec: JobSpec) -> None:
+def check_fleet(service: Service, spec: JobSpec, is_workflow: bool = False) -> None:
     """Refuse a job whose fleet would not take it."""
     if not spec.fleet:
         return
     fleet = found(service, spec.fleet)
+    check_sets(service, spec, fleet.rules.pools, is_workflow)
     if fleet.mode == DRAINING:
         raise BadInput(
             f"fleet '{spec.fleet}' is being drained and takes no jobs",
@@ -290,4 +260,4 @@ def check_fleet(service: Service, spec: JobSpec) -> None:
             )
 
 
-__all__ = ["change", "check_fleet", "cost", "create", "delete", "fleets", "one", "snapshot", "switch"]
+__all__ = ["change", "check_fleet", "cost", "create", "delete", "fleets", "one", "switch"]

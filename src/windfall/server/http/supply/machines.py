@@ -9,13 +9,15 @@ from typing import Any
 
 from starlette.requests import Request
 
+from windfall.api.renting import MachineRow, Machines, Offered, OfferRow, Stranger
+from windfall.api.small import Poked
 from windfall.bags.spec import JobSpec
 from windfall.core.renting import money
 from windfall.core.renting.fleets import name_of
 from windfall.core.state.hosts.hosts import GONE
 from windfall.core.state.renting.fleet import MachineState, owed_microusd, paid_until_t, queue_of
 from windfall.errors import BadInput
-from windfall.planning.contract import BAG, WORKFLOW
+from windfall.planning.contract import BAG, ONDEMAND, WORKFLOW
 from windfall.planning.offers import Offer
 from windfall.server.service import NotFound, Service, decimal
 
@@ -30,13 +32,35 @@ def check_rented(service: Service, spec: JobSpec, is_workflow: bool) -> None:
             names = ", ".join(renting)
             hint = f"those that do: {names}" if names else "name the file that describes it: --pools pools.toml"
             raise BadInput(f"there is no pool '{pool}' that rents machines", hint=hint, code="no-such-pool")
+    check_sets(service, spec, spec.pools, is_workflow)
     if spec.planner:
         from windfall.planning.registry import planner_named
 
         planner_named(spec.planner, WORKFLOW if is_workflow else BAG)
 
 
-async def machines(service: Service, request: Request) -> tuple[int, Json]:
+def check_sets(service: Service, spec: JobSpec, pools: list[str], is_workflow: bool) -> None:
+    """Refuse a job whose tasks take more machines at once than any offer of these pools has."""
+    nodes = max((needs.nodes for needs in spec.task_classes()), default=0)
+    if not nodes or not pools:
+        return
+    if is_workflow:
+        hint = "submit these tasks as a job of their own, or use workers that are there"
+        raise BadInput("nodes: plans of workflows do not rent several machines for one task", hint=hint)
+    offers = [offer for pool in pools for offer in service.state.fleet.offers.get(pool, ())]
+    able = [offer for offer in offers if offer.market == ONDEMAND or offer.when_taken == "terminate"]
+    most = max((math.inf if offer.most is None else offer.most for offer in able), default=0)
+    if offers and nodes > most:
+        names, few = ", ".join(pools), f"at most {most:g} machines of one offer"
+        raise BadInput(
+            f"nodes: a task takes {nodes} machines at once, and {names} rents {few}",
+            hint=f"ask for at most {most:g}, or raise the limit of the pool" if most else
+            "rent on-demand machines, or spot machines that do not hibernate",
+            code="too-few-machines",
+        )  # fmt: skip
+
+
+async def machines(service: Service, request: Request) -> tuple[int, Machines]:
     """What is offered and what was rented, the newest first; `pool`, `job` and `there=1` narrow it down."""
     query = request.query_params
     limit = int(query["limit"]) if query.get("limit", "").isdecimal() else None
@@ -49,10 +73,11 @@ async def machines(service: Service, request: Request) -> tuple[int, Json]:
         and (machine.there or not query.get("there"))
     )
     rows = [machine_row(service, machine) for machine in islice(found, limit)]
-    return 200, {"machines": rows, **rented(service, query.get("pool"))}
+    of_server = {name: amount / 1000 for name, amount in service.state.settings.resources.items()}
+    return 200, {"machines": rows, **rented(service, query.get("pool")), "resources": of_server}
 
 
-def rented(service: Service, pool: str | None = None) -> Json:
+def rented(service: Service, pool: str | None = None) -> Offered:
     """Offers and strangers by pool."""
     offers = [
         offer_row(offer)
@@ -60,7 +85,7 @@ def rented(service: Service, pool: str | None = None) -> Json:
         if pool in (None, "", name)
         for offer in list_
     ]
-    strangers = [
+    strangers: list[Stranger] = [
         {"pool": name, "id": id, "about": about}
         for name, list_ in service.state.fleet.strangers.items()
         if pool in (None, "", name)
@@ -69,7 +94,7 @@ def rented(service: Service, pool: str | None = None) -> Json:
     return {"offers": offers, "strangers": strangers}
 
 
-def offer_row(offer: Offer) -> Json:
+def offer_row(offer: Offer) -> OfferRow:
     return {
         "pool": offer.pool,
         "offer": offer.name,
@@ -91,10 +116,13 @@ def offer_row(offer: Offer) -> Json:
         "pool_limit": offer.pool_limit,
         "gpus": offer.gpus,
         "resources": offer.resources,
+        "region": offer.region,
+        "data_usd_per_gb": offer.data_usd_per_gb,
+        "data_mb_per_s": offer.data_mb_per_s,
     }
 
 
-def machine_row(service: Service, machine: MachineState) -> Json:
+def machine_row(service: Service, machine: MachineState) -> MachineRow:
     now = service.driver.clock()
     host = service.state.hosts.get(machine.host)
     ends_t = machine.ended_t if machine.ended_t is not None else now
@@ -124,7 +152,7 @@ def machine_row(service: Service, machine: MachineState) -> Json:
     }
 
 
-async def poke(service: Service, request: Request) -> tuple[int, Json]:
+async def poke(service: Service, request: Request) -> tuple[int, Poked]:
     """Do to a machine of an emulated cloud what a provider would do."""
     from windfall.pools.emulated.cloud import EmulatedPool
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct
 from starlette.requests import Request
 
+from windfall.api.market import ImportedSeries, Learned
 from windfall.bounds import Name
 from windfall.core.events import SeriesImported
 from windfall.errors import BadInput
@@ -17,7 +18,6 @@ from windfall.planning.offers import Offer
 from windfall.server.http.bodies import typed_body
 from windfall.server.service import NotFound, Service
 
-Json = dict[str, Any]
 PLACES = 2 * CLASSES * DAY_H
 MAX_SOURCES = 100
 Place = Annotated[int, Meta(ge=0, lt=PLACES)]
@@ -49,14 +49,15 @@ class ImportBody(Struct):
     prices: PricesBody | None = None
 
 
-async def show(service: Service, request: Request) -> tuple[int, Json]:
+async def show(service: Service, request: Request) -> tuple[int, Learned]:
+    """What was learned of each offer."""
     from windfall.server.queries.renting.market import market_rows
 
     await service.driver.settled()
     return 200, {"offers": await asyncio.to_thread(market_rows, service.state, service.driver.clock())}
 
 
-async def import_(service: Service, request: Request) -> tuple[int, Json]:
+async def import_(service: Service, request: Request) -> tuple[int, ImportedSeries]:
     """Add a series to what is known of an offer, once."""
     from windfall.planning.spot.published import per_cycle
 

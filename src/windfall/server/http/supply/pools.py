@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-from msgspec import Meta, Struct
 from starlette.requests import Request
 
-from windfall.bounds import Count, Name, Text
+from windfall.api.about import FrontAnswer
+from windfall.api.answers import NeverCame, PoolRow, Pools, RentingPool
+from windfall.api.requests import AddBody, FrontBody, RemoveBody, SwitchBody
+from windfall.api.small import AddedPools, RemovedPool
 from windfall.core.state.hosts.pools import DRAINING, NEVER_CAME_KEPT, OPEN, PAUSED
 from windfall.core.state.renting.fleet import MachineState
 from windfall.errors import BadInput
@@ -16,49 +16,18 @@ from windfall.server.pool_admin import PoolAdmin
 from windfall.server.queries.status import mode_fields, pool_rows
 from windfall.server.service import NotFound, Service
 
-Json = dict[str, Any]
 MODES = {"pause": PAUSED, "resume": OPEN, "drain": DRAINING}
 
 
-class AddBody(Struct):
-    """`POST /v1/pools`: pools as they would stand below [[pool]], and the folder from which their paths are meant."""
-
-    pools: Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=100)]
-    base: Text = ""
-
-
-class SwitchBody(Struct):
-    """`POST /v1/pools/NAME/pause`, `resume` and `drain`."""
-
-    reason: Text = ""
-
-
-class RemoveBody(Struct):
-    """`DELETE /v1/pools/NAME`."""
-
-    now: bool = False
-    wait_s: Annotated[float, Meta(ge=0.0, le=20.0)] = 10.0
-
-
-class FrontBody(Struct, forbid_unknown_fields=True):
-    """`POST /v1/pools/NAME/front/WHAT`: what is said to the front of a pool of volunteers."""
-
-    account: Count = 0
-    name: Name = ""
-    uses: Annotated[int, Meta(ge=1, le=10_000)] = 1
-    shows_name: bool = False
-    while_busy: bool = False
-
-
-async def listed(service: Service, request: Request) -> tuple[int, Json]:
+async def listed(service: Service, request: Request) -> tuple[int, Pools]:
     """Pools that are asked for workers, and those that rent machines."""
     return 200, {"pools": pool_rows(service), "renting": renting_rows(service)}
 
 
-def renting_rows(service: Service) -> list[Json]:
+def renting_rows(service: Service) -> list[RentingPool]:
     """Pools that rent machines for plans: how many there are, and what the last ones said that never came."""
     state, names = service.state, service.rented.pools if service.rented is not None else {}
-    rows = []
+    rows: list[RentingPool] = []
     for name in names:
         mine = [machine for machine in state.fleet.machines.values() if machine.offer.pool == name]
         there = [machine for machine in mine if machine.there]
@@ -80,7 +49,7 @@ def _failed_early(machine: MachineState) -> bool:
     return not machine.there and machine.ready_t is None and bool(machine.error)
 
 
-def _never_came(machine: MachineState) -> Json:
+def _never_came(machine: MachineState) -> NeverCame:
     return {"at_s": machine.ended_t, "host": machine.host_name, "said": machine.error}
 
 
@@ -90,13 +59,13 @@ def _admin(service: Service) -> PoolAdmin:
     return service.admin
 
 
-async def add(service: Service, request: Request) -> tuple[int, Json]:
+async def add(service: Service, request: Request) -> tuple[int, AddedPools]:
     body = await typed_body(request, AddBody)
     names = await _admin(service).add(body.pools, body.base)
     return 201, {"added": names}
 
 
-async def switch(service: Service, request: Request) -> tuple[int, Json]:
+async def switch(service: Service, request: Request) -> tuple[int, PoolRow | RentingPool]:
     name, action = request.path_params["pool"], request.path_params["action"]
     if action not in MODES:
         raise NotFound(f"a pool cannot be told to '{action}'", hint="pause, resume, drain, doctor")
@@ -104,17 +73,17 @@ async def switch(service: Service, request: Request) -> tuple[int, Json]:
     if not body.reason.isprintable():
         raise BadInput("a reason has only printable characters")
     await _admin(service).switch(name, MODES[action], body.reason)
-    rows = [*pool_rows(service), *renting_rows(service)]
+    rows: list[PoolRow | RentingPool] = [*pool_rows(service), *renting_rows(service)]
     return 200, next(row for row in rows if row["pool"] == name)
 
 
-async def front(service: Service, request: Request) -> tuple[int, Json]:
+async def front(service: Service, request: Request) -> tuple[int, FrontAnswer]:
     """What an operator says to the front of a pool whose hosts speak a protocol of their own."""
     name, body = request.path_params["pool"], await typed_body(request, FrontBody)
     return 200, await _admin(service).front(name).administer(request.path_params["what"], body)
 
 
-async def remove(service: Service, request: Request) -> tuple[int, Json]:
+async def remove(service: Service, request: Request) -> tuple[int, RemovedPool]:
     name, body = request.path_params["pool"], await typed_body(request, RemoveBody)
     left = await _admin(service).remove(name, body.now, body.wait_s)
     return 200, {"pool": name, "removed": not left, "left": left}

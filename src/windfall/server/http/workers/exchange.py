@@ -48,7 +48,7 @@ from windfall.server.http.workers.handing_out import HandedOut, fail, hand_out
 from windfall.server.pool_tokens import PoolToken, check_host
 from windfall.server.service import Service
 from windfall.store.contract import Batch, OutputRow
-from windfall.wire import VERSION, frames
+from windfall.wire import VERSION, frames, is_served
 from windfall.wire.messages import BAD_TASK, CAUSES, DISAGREED, DONE
 
 CAUSE_CODES = {cause: code for code, cause in enumerate(CAUSES) if cause not in (BAD_TASK, DISAGREED)}
@@ -128,7 +128,8 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
     outputs: list[tuple[Key, bytes]] = []
     if not repeated:
         outputs = take_attachments(service, ask, attachments)
-        digests = digests_of(service, ask, outputs)
+        voting = {row[0] for row in ask.results if (bag := state.bags.get(row[0])) is not None and bag.rules.quorum}
+        digests = await digests_of(service, ask, outputs, voting) if voting else {}
         # Before the results: what a preempted attempt saved last must be there when its task is handed out again.
         if ask.checkpoints:
             events += checkpoint_events(ask, now)
@@ -204,7 +205,7 @@ def open_frame(body: bytes, decode: Callable[[memoryview], T], what: str, sender
         raise BadInput(f"not {what}: {error}") from None
     except BROKEN as error:
         raise broken(error, f"not {what}") from None
-    if ask.v != VERSION:
+    if not is_served(ask.v):
         raise WrongVersion(
             f"the {sender} speaks version {ask.v} of the protocol, this server {VERSION}",
             hint="fetch the server's own worker: curl -O SERVER/worker.pyz",
@@ -256,22 +257,33 @@ def checkpoint_events(ask: Ask, now: float) -> list[AnyEvent]:
     ]
 
 
-def digests_of(service: Service, ask: Ask, outputs: list[tuple[Key, bytes]]) -> dict[Key, str]:
-    """What successes left, where volunteers run tasks of the same job: theirs are compared with it."""
-    bags = service.state.bags
-    jobs = {row[0] for row in ask.results if (bag := bags.get(row[0])) is not None and bag.rules.quorum}
-    if not jobs:
-        return {}
-    # A validator looks at results of strangers only: one's own result ends the votes without judging them.
-    jobs = {job for job in jobs if not service.spec(job).validator}
+async def digests_of(service: Service, ask: Ask, outputs: list[tuple[Key, bytes]], jobs: set[int]) -> dict[Key, str]:
+    """What successes left, where volunteers run tasks of the same job (`jobs`): theirs are compared with it.
+
+    A result of one's own host is believed. Where there is a validator, it is asked only to judge those who have voted.
+    """
     packed = dict(outputs)
     found: dict[Key, str] = {}
     for row in ask.results:
-        if row[0] in jobs and row[3] == DONE:
-            stdout, _, _, more = msgspec.msgpack.decode(packed[row[:3]]) if row[:3] in packed else (b"", b"", b"", None)
-            said = more or {}
+        if row[0] not in jobs or row[3] != DONE:
+            continue
+        validator = service.spec(row[0]).validator
+        if validator and row[1] not in service.state.bags[row[0]].progress.votes:
+            continue
+        stdout, _, _, more = msgspec.msgpack.decode(packed[row[:3]]) if row[:3] in packed else (b"", b"", b"", None)
+        said = more or {}
+        if not validator:
             found[row[:3]] = fingerprint(stdout, (said.get("dropped") or (0, 0))[0], files_of(said))
+        elif not said.get("stored"):
+            found[row[:3]] = await _judged(service, validator, stdout, files_of(said))
     return found
+
+
+async def _judged(service: Service, validator: str, stdout: bytes, files: list[tuple[str, str]]) -> str:
+    for front in service.fronts.values():
+        if validator in front.validators:
+            return await front.fingerprint(validator, stdout, files)
+    return ""
 
 
 def result_events(ask: Ask, now: float, digests: dict[Key, str]) -> list[AnyEvent]:
@@ -327,8 +339,8 @@ def _answer_of(record: Record) -> HostAnswered:
 
 def _has_news(service: Service, name: str, answer: HostAnswered) -> bool:
     host = service.state.host(name)
-    to_tell = host is not None and bool(host.session.to_cancel or host.session.to_hand_back)
-    told = answer.assigned or answer.cancel or answer.hand_back
+    to_tell = host is not None and host.session.has_news
+    told = answer.assigned or answer.cancel or answer.hand_back or answer.begin
     return bool(told or answer.repeat or answer.tell or answer.stop or to_tell)
 
 
@@ -339,12 +351,13 @@ def word(
     """What a host is told: the tasks that are handed out to it, and all else that was decided."""
     repeat, session = answer.repeat, host.session
     header = {
-        "v": VERSION,
+        "v": ask.v,
         "n": ask.n,
         "jobs": out.jobs,
         "tasks": out.rows,
         "cancel": session.cancelled if repeat else answer.cancel,
         "hand_back": session.handed_back if repeat else answer.hand_back,
+        "begin": session.begun if repeat else answer.begin,
         "waited_s": round(waited_s, 4) if waited_s else 0.0,
         "watch": service.live.watched(host.held),
         "next_s": service.driver.state.settings.lease_s / 3,

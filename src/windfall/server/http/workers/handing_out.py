@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct, field
 
 from windfall.bags.rendering import Renderer
-from windfall.core.decisions import Assigned
+from windfall.core.decisions import MEMBER, Assigned
 from windfall.core.events import Key, Result, ResultsReported
 from windfall.core.records import Record
 from windfall.core.state.jobs.bags import Bag
@@ -48,7 +48,8 @@ def hand_out(service: Service, assigned: list[Assigned]) -> HandedOut:
         if bag is None:  # cancelled and forgotten while the record was being written
             continue
         progress = bag.progress
-        has_own = progress.checkpoints or progress.memory or piece.checkpoint_s is not None or piece.units
+        is_part = piece.why == MEMBER
+        has_own = progress.checkpoints or progress.memory or piece.checkpoint_s is not None or piece.units or is_part
         renderer: Renderer | None = None
         for task in range(piece.first, piece.first + piece.count):
             try:
@@ -56,7 +57,7 @@ def hand_out(service: Service, assigned: list[Assigned]) -> HandedOut:
                     renderer = _opened(service, out, job)
                 argv, payload, overrides = renderer.task(task, attempt)
                 if has_own:
-                    overrides = _with_own(bag, piece, task, overrides)
+                    overrides = _with_own(service, bag, piece, task, overrides)
                 if overrides:
                     _encode(overrides)  # what cannot be sent must fail here, not with the whole answer
             except StoreError:
@@ -73,8 +74,10 @@ def hand_out(service: Service, assigned: list[Assigned]) -> HandedOut:
     return out
 
 
-def _with_own(bag: Bag, piece: Assigned, task: int, overrides: dict[str, Any] | None) -> dict[str, Any] | None:
-    """With what became of the task so far: its checkpoint, how often to save one, its memory and units of resources."""
+def _with_own(
+    service: Service, bag: Bag, piece: Assigned, task: int, overrides: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    """With what became of the task so far: its checkpoint, how often to save one, its memory, units and other hosts."""
     own: dict[str, Any] = {}
     if task in bag.progress.checkpoints:
         own["checkpoint"] = bag.progress.checkpoints[task]
@@ -84,7 +87,19 @@ def _with_own(bag: Bag, piece: Assigned, task: int, overrides: dict[str, Any] | 
         own["units"] = piece.units
     if task in bag.progress.memory:
         own["memory_bytes"] = bag.memory_for(task, piece.attempt)
+    if piece.why == MEMBER and task in bag.attempts.gangs:
+        gang = bag.attempts.gangs[task]
+        rank = piece.attempt - gang.first
+        own["gang"] = {"rank": rank, "hosts": [_address(service, number) for number in gang.hosts]}
+        if rank:
+            own["outputs"] = []  # the files of a task are those of rank 0
     return {**(overrides or {}), **own} if own else overrides
+
+
+def _address(service: Service, number: int) -> tuple[str, str]:
+    """Name and network address of a host; its name again where its worker did not say from where it asks."""
+    host = service.state.hosts[number]
+    return host.name, str(host.ad.get("address") or host.name)
 
 
 def _opened(service: Service, out: HandedOut, job: int) -> Renderer:

@@ -9,12 +9,15 @@ from typing import Any
 
 from starlette.requests import Request
 
+from windfall.api.renting import MachinePictures
 from windfall.core.state.renting.fleet import REFUSED
+from windfall.figures.fleet import fleet_pictures
 from windfall.figures.graph import graph_picture
 from windfall.figures.job import machine_pictures, pictures
 from windfall.figures.timeline import Axis
 from windfall.server.http import workflows
 from windfall.server.http.supply.fleets import found
+from windfall.server.queries.pictures.fleet_series import fleet_series
 from windfall.server.queries.pictures.gantt import machine_series
 from windfall.server.queries.pictures.series import job_series
 from windfall.server.service import Service
@@ -48,7 +51,7 @@ async def of_job(service: Service, request: Request) -> tuple[int, Json]:
     return 200, told
 
 
-async def of_machines(service: Service, request: Request) -> tuple[int, Json]:
+async def of_machines(service: Service, request: Request) -> tuple[int, MachinePictures]:
     """The newest machines of all jobs, or of one fleet, over time, with the price of all of them an hour."""
     now = service.driver.clock()
     name = request.query_params.get("fleet")
@@ -62,5 +65,8 @@ async def of_machines(service: Service, request: Request) -> tuple[int, Json]:
     end_t = max(now if machine.ended_t is None else machine.ended_t for machine in shown)
     drawn = await machine_series(service, shown, since_t, end_t)
     series = {**drawn, "end_s": end_t - since_t, "machines_total": len(came)}
-    shows = machine_pictures(series, Axis(max(end_t - since_t, 1e-3)))
+    axis = Axis(max(end_t - since_t, 1e-3))
+    shows = machine_pictures(series, axis)
+    if number is not None:
+        shows += fleet_pictures(fleet_series(service.state, number, shown, since_t, end_t), axis)
     return 200, {"pictures": shows, "since_s": since_t, "machines": len(came)}

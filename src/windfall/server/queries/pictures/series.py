@@ -6,6 +6,7 @@ The columns are copied on the event loop (a few milliseconds for a million tasks
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from windfall.core.explain.jobs import timeouts_of
@@ -173,7 +174,7 @@ def _bars(copy: Copied, host: Any, start: Any, end: Any, attempt: Any) -> Json:
     return {"hosts": listed, "hosts_total": len(numbers)}
 
 
-def cycles_of(row: Json, began_t: float) -> list[Point]:
+def cycles_of(row: Mapping[str, Any], began_t: float) -> list[Point]:
     """(seconds since submission, dollars) of every billing cycle; cycles stand still while a machine is hibernated."""
     if not row["cycles"]:
         return []

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from windfall.api.asking import OpenGraph, OpenTask
 from windfall.core.renting.runtimes import Outlook, unit_of
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import HELD, WAITING
 from windfall.core.state.state import State
 
-Json = dict[str, Any]
 MOST_TASKS = 2_000
 """Larger workflows take minutes to simulate."""
 
 
-def graph_of(state: State, bag: Bag) -> Json | None:
+def graph_of(state: State, bag: Bag) -> OpenGraph | None:
     """`tasks` (class, expected seconds at speed 1, cores, bytes, whether it is open) and `edges` (parent, child).
 
     None of a bag, and of a workflow that is too large to simulate. Seconds are null where nothing is known.
@@ -22,7 +20,7 @@ def graph_of(state: State, bag: Bag) -> Json | None:
     if bag.shape is None or bag.total > MOST_TASKS:
         return None
     expected = [_per_unit(state, bag, index) for index in range(len(bag.classes))]
-    tasks = []
+    tasks: list[OpenTask] = []
     for task, phase in enumerate(bag.columns.state):
         index = bag.class_of(task)
         rules, per_unit = bag.classes[index], expected[index]

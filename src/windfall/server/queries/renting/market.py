@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from windfall.api.market import ByAge, ByHour, Capacity, LearnedOffer, PricesSeen
 from windfall.core.state.renting.fleet import HIBERNATED, MachineState, Seen, awake_since
 from windfall.core.state.state import State
 from windfall.planning.contract import SPOT, Market
@@ -15,16 +16,14 @@ from windfall.planning.offers import Offer, PriceLaw
 from windfall.planning.price_law import learned_law
 from windfall.planning.spot.live import HazardRates, Learner, by_age_and_hour, with_machines
 
-Json = dict[str, Any]
 
-
-def market_rows(state: State, now: float) -> list[Json]:
+def market_rows(state: State, now: float) -> list[LearnedOffer]:
     """One row for each offer that is known or was seen. A public contract: docs/reference/cli.md, `market show`."""
     offers = {offer.key: offer for each in state.fleet.offers.values() for offer in each}
     markets = _markets(state, now)
     learner = Learner({key: market for key, market in markets.items() if _is_spot(offers.get(key), market)}, t=now)
     keys = sorted({*offers, *state.fleet.markets})
-    return [_row(state, key, offers.get(key), markets.get(key, Market()), learner, now) for key in keys]
+    return [_row(state, key, offers, markets.get(key, Market()), learner, now) for key in keys]
 
 
 def _is_spot(offer: Offer | None, market: Market) -> bool:
@@ -39,8 +38,10 @@ def _markets(state: State, now: float) -> dict[str, Market]:
     return with_machines({key: seen.market() for key, seen in state.fleet.markets.items()}, up, hibernated, now)
 
 
-def _row(state: State, key: str, offer: Offer | None, market: Market, learner: Learner, now: float) -> Json:
-    seen = state.fleet.markets.get(key, Seen())
+def _row(
+    state: State, key: str, offers: dict[str, Offer], market: Market, learner: Learner, now: float
+) -> LearnedOffer:
+    seen, offer = state.fleet.markets.get(key, Seen()), offers.get(key)
     pool, _, name = key.rpartition("/")
     machines: list[MachineState] = [one for one in state.fleet.there.values() if one.offer.key == key]
     rates = learner.rates(offer) if offer is not None and offer.market == SPOT else None
@@ -69,6 +70,7 @@ def _row(state: State, key: str, offer: Offer | None, market: Market, learner: L
         "prices": _prices(seen),
         "price_moves": None if (law := price_law(seen)) is None else to_builtins(law),
         "together": dict(sorted(seen.counts.together.items())),
+        "shared_fate": {} if offer is None or rates is None else _shared_fate(offer, offers, learner),
         "sources": [
             {"source": one.name, "digest": one.digest[:12], "up_h": one.hours, "interruptions": one.ends,
              "price_changes": one.price_changes}
@@ -77,7 +79,13 @@ def _row(state: State, key: str, offer: Offer | None, market: Market, learner: L
     }  # fmt: skip
 
 
-def _capacity(seen: Seen, now: float) -> Json:
+def _shared_fate(offer: Offer, offers: dict[str, Offer], learner: Learner) -> dict[str, float]:
+    """By key of a spot offer of its pool, itself included: the chance that it is interrupted with this one."""
+    spot = [other for _, other in sorted(offers.items()) if other.market == SPOT and other.pool == offer.pool]
+    return {other.key: round(learner.shared_fate(offer, other), 4) for other in spot}
+
+
+def _capacity(seen: Seen, now: float) -> Capacity:
     counts = seen.counts
     if counts.seen_t is None or (counts.here_t is None and counts.away_t is None):
         return {"state": "unknown", "since_s": None, "seen_s_ago": None}
@@ -92,7 +100,7 @@ def _evidence(market: Market, kind: int) -> tuple[Any, Any]:
     return own[0] + imported[0], (own[1] + imported[1]) / HOUR_S
 
 
-def _by_age(market: Market, rates: HazardRates) -> list[Json]:
+def _by_age(market: Market, rates: HazardRates) -> list[ByAge]:
     """By age of the spell: learned rates, and the ends and hours (imported ones included) that they rest on."""
     (ends, up_h), (returns, away_h) = _evidence(market, HERE), _evidence(market, AWAY)
     return [
@@ -110,7 +118,7 @@ def _by_age(market: Market, rates: HazardRates) -> list[Json]:
     ]
 
 
-def _by_hour(market: Market) -> list[Json]:
+def _by_hour(market: Market) -> list[ByHour]:
     """By hour of the day (UTC): interruptions, and hours up."""
     ends, up_h = _evidence(market, HERE)
     return [
@@ -125,7 +133,7 @@ def price_law(seen: Seen | None) -> PriceLaw | None:
     return learned_law([seen.counts.prices, *([] if seen.imported is None else [seen.imported.prices])])
 
 
-def _prices(seen: Seen) -> Json | None:
+def _prices(seen: Seen) -> PricesSeen | None:
     """Prices of a cycle over the time for which they were watched or imported."""
     parts = [seen.counts.prices, *([] if seen.imported is None else [seen.imported.prices])]
     held_s = math.fsum(part.held_s for part in parts)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from math import isinf
-from typing import Any
 
 from msgspec import to_builtins
 from msgspec.structs import replace
 from starlette.requests import Request
 
-from windfall.core.decisions import PlanTaken
-from windfall.core.events import PlanProposed
+from windfall.api.asking import KnownOffer, OpenClass, Unfinished
+from windfall.api.renting import BillSum, JobCost, JobMachineBill, MachineBill, PastPlan, Stranger
 from windfall.core.explain import plan as explain_plan
-from windfall.core.records import decode_record
 from windfall.core.renting import money
 from windfall.core.renting.fleets import name_of
 from windfall.core.renting.machines import machines_of, pools_of
@@ -22,31 +20,31 @@ from windfall.core.renting.runtimes import Outlook
 from windfall.core.renting.shares import charged_to_job_microusd, shares_of
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import HELD, WAITING
-from windfall.core.state.renting.fleet import MachineState, owed_microusd, tariff_of
+from windfall.core.state.renting.fleet import MachineState, machine_of, owed_microusd, tariff_of
+from windfall.core.state.state import State
 from windfall.planning.contract import SPOT, Market
 from windfall.planning.offers import Offer
 from windfall.server.queries.renting.graph_left import graph_of
+from windfall.server.queries.renting.past_plans import newest_plans
 from windfall.server.service import Service
 
-Json = dict[str, Any]
 LAST_PLANS = 5
-PAGE = 5000
 
 
-async def cost(service: Service, request: Request) -> tuple[int, Json]:
+async def cost(service: Service, request: Request) -> tuple[int, JobCost]:
     """The exact ledger of one job: every machine with its cycles, sums that are sums of these."""
     bag = service.bag(request.path_params["job"])
     await service.driver.settled()
     return 200, ledger(service, bag)
 
 
-def ledger(service: Service, bag: Bag) -> Json:
+def ledger(service: Service, bag: Bag) -> JobCost:
     """A public contract: docs/reference/cli.md, `windfall cost --json`."""
     now = service.driver.clock()
     machines = _rows(service, bag, now)
-    known = explain_plan.money_of(service.state, bag, now) or {"budget_usd": None, "forecast_usd": None}
+    known = explain_plan.money_of(service.state, bag, now)
     spent = sum(row["share_microusd"] for row in machines)
-    forecast_usd = known["forecast_usd"]
+    forecast_usd = known["forecast_usd"] if known else None
     paid_core_s = sum(row["cycles"] * row["cycle_s"] * row["cores"] for row in machines)
     return {
         "job": bag.number,
@@ -54,24 +52,24 @@ def ledger(service: Service, bag: Bag) -> Json:
         "state": bag.state,
         "fleet": name_of(service.state, service.state.fleet.serving(bag.number)),
         "spent_usd": money.usd(spent),
-        "budget_usd": known["budget_usd"],
+        "budget_usd": known["budget_usd"] if known else None,
         "forecast_usd": forecast_usd,
         "to_come_usd": None if forecast_usd is None else max(0.0, forecast_usd - money.usd(spent)),
-        "first_forecast_usd": known.get("first_forecast_usd"),
-        "held_by_budget": known.get("held_by_budget", False),
-        "after_stop_usd": known.get("after_stop_usd", 0.0),
+        "first_forecast_usd": known["first_forecast_usd"] if known else None,
+        "held_by_budget": known["held_by_budget"] if known else False,
+        "after_stop_usd": known["after_stop_usd"] if known else 0.0,
         "run_s": bag.tally.run_s,
         "paid_core_s": paid_core_s,
         "machines": machines,
-        "offers": _sums(machines, ("pool", "offer", "market")),
-        "pools": _sums(machines, ("pool",)),
+        "offers": _sums(machines, by_offer=True),
+        "pools": _sums(machines, by_offer=False),
         "strangers": strangers(service, bag),
     }
 
 
-def _rows(service: Service, bag: Bag, now: float) -> list[Json]:
+def _rows(service: Service, bag: Bag, now: float) -> list[JobMachineBill]:
     """The machines of a job; of a shared fleet, those that it has a share of. Its share is all of its own ones."""
-    rows = []
+    rows: list[JobMachineBill] = []
     for machine in machines_of(service.state, service.state.fleet.serving(bag.number)):
         share = shares_of(service.state, machine, now).get(bag.number)
         if share is not None:
@@ -79,7 +77,7 @@ def _rows(service: Service, bag: Bag, now: float) -> list[Json]:
     return rows
 
 
-def strangers(service: Service, bag: Bag) -> list[Json]:
+def strangers(service: Service, bag: Bag) -> list[Stranger]:
     """Machines in the pools of a job that are not this server's, or were forgotten by it."""
     return [
         {"pool": pool, "id": id, "about": about}
@@ -88,7 +86,7 @@ def strangers(service: Service, bag: Bag) -> list[Json]:
     ]
 
 
-def bill_row(machine: MachineState, now: float) -> Json:
+def bill_row(machine: MachineState, now: float) -> MachineBill:
     """One machine: how long it was held, the cycles that were begun, what they cost at the prices of their time."""
     end_t = machine.ended_t if machine.ended_t is not None else now
     owed = owed_microusd(machine, end_t)
@@ -113,52 +111,41 @@ def bill_row(machine: MachineState, now: float) -> Json:
     }
 
 
-def _sums(machines: list[Json], keys: tuple[str, ...]) -> list[Json]:
-    groups: defaultdict[tuple[str, ...], list[Json]] = defaultdict(list)
+def _sums(machines: list[JobMachineBill], by_offer: bool) -> list[BillSum]:
+    """By pool, or by pool, offer and market."""
+    groups: defaultdict[tuple[str, str, str], list[JobMachineBill]] = defaultdict(list)
     for row in machines:
-        groups[tuple(row[key] for key in keys)].append(row)
-    return [
-        {
-            **dict(zip(keys, values, strict=True)),
+        groups[(row["pool"], row["offer"] if by_offer else "", row["market"] if by_offer else "")].append(row)
+    sums: list[BillSum] = []
+    for (pool, offer, market), rows in groups.items():
+        made: BillSum = {
+            "pool": pool,
             "machines": len(rows),
             "cycles": sum(row["cycles"] for row in rows),
             "billed_s": sum(row["billed_s"] for row in rows),
-            "cost_usd": money.usd(sum(int(row["share_microusd"]) for row in rows)),
+            "cost_usd": money.usd(sum(row["share_microusd"] for row in rows)),
         }
-        for values, rows in groups.items()
-    ]
+        sums.append({**made, "offer": offer, "market": market} if by_offer else made)
+    return sums
 
 
-async def last_plans(service: Service, bag: Bag) -> list[Json]:
+async def last_plans(service: Service, bag: Bag) -> list[PastPlan]:
     """The last plans of a job that did something or were refused something, the newest first."""
     if service.state.fleet.plan_of(bag.number) is None:
         return []
-    return await asyncio.to_thread(_last_plans, service, service.state.fleet.serving(bag.number))
+    fleet = service.state.fleet.serving(bag.number)
+    found, _ = await asyncio.to_thread(newest_plans, service, fleet, LAST_PLANS, True)
+    return found
 
 
-def _last_plans(service: Service, job: int) -> list[Json]:
-    found: list[Json] = []
-    after = 0
-    while rows := service.store.records(after, PAGE, job, ("PlanProposed",)):
-        for row in rows:
-            record = decode_record(row.data)
-            event, taken = record.event, record.decided
-            if isinstance(event, PlanProposed) and isinstance(taken, PlanTaken) and event.job == job:
-                found.append(explain_plan.told(event, taken))
-        after = rows[-1].seq
-        acted = [plan for plan in found if plan["started"] or plan["stopped"] or plan["moved"] or plan["refused"]]
-        found = acted[-LAST_PLANS:]
-    return found[::-1]
-
-
-async def unfinished(service: Service, request: Request) -> tuple[int, Json]:
+async def unfinished(service: Service, request: Request) -> tuple[int, Unfinished]:
     """What is left of a job and what may be rented for it, as its planner knows it: enough to simulate the rest."""
     bag = service.bag(request.path_params["job"])
     await service.driver.settled()
     return 200, left_of(service, bag)
 
 
-def left_of(service: Service, bag: Bag) -> Json:
+def left_of(service: Service, bag: Bag) -> Unfinished:
     """The tasks of a job by class (unfinished ones, and `of` all), its deadline and budget from now on, and the offers
     of its pools; `graph` of a workflow that is small enough to simulate."""
     now, state, rules = service.driver.clock(), service.state, bag.rules
@@ -178,32 +165,42 @@ def left_of(service: Service, bag: Bag) -> Json:
         "budget_usd": None if rules.budget_microusd is None else money.usd(rules.budget_microusd),
         "budget_left_usd": None if rules.budget_microusd is None else money.usd(max(0, rules.budget_microusd - spent)),
         "machines": len(state.fleet.there_of.get(state.fleet.serving(bag.number), {})),
-        "classes": [_class(service, bag, index, open_[index]) | {"of": count} for index, count in sorted(all_.items())],
+        "classes": [_class(service, bag, index, open_[index], of) for index, of in sorted(all_.items())],
         "graph": graph_of(state, bag),
+        "free_slots": free_slots(state, bag.number),
+        "of_server": {name: amount / 1000 for name, amount in state.settings.resources.items()},
         "offers": [
             offer_told(service, offer) for pool in pools_of(state, bag) for offer in state.fleet.offers.get(pool, ())
         ],
     }
 
 
-def _class(service: Service, bag: Bag, index: int, count: int) -> Json:
+def free_slots(state: State, job: int = 0) -> list[int]:
+    """Slots of each free host that are idle or work for this job."""
+    hosts = [host for number in state.hosts.live if not (host := state.hosts[number]).access.draining]
+    free = [host.slots - sum(key[0] != job for key in host.held) for host in hosts if machine_of(state, host) is None]
+    return [slots for slots in free if slots > 0]
+
+
+def _class(service: Service, bag: Bag, index: int, count: int, of: int) -> OpenClass:
     """Unfinished tasks of one class, and what was learned of how long they take on a machine of speed 1."""
     learned = service.state.learned.run_times.get(bag.class_key(index))
     rules = bag.classes[index]
     outlook = Outlook(service.state, bag, index, bag.rules.confidence, service.state.t)
+    of_server = service.state.settings.resources
     return {
         "tasks": count,
+        "of": of,
         "estimate_s": outlook.mean_s if learned else rules.estimate_s,
         "run_times_s": list(learned.seconds) if learned else [],
         "memory_bytes": rules.memory_for(1),
         "cpus": rules.cpus,
-        "resources": {
-            name: amount / 1000 for name, amount in rules.needs if name not in service.state.settings.resources
-        },
+        "resources": {name: amount / 1000 for name, amount in rules.needs if name not in of_server},
+        "of_server": {name: amount / 1000 for name, amount in rules.needs if name in of_server},
     }
 
 
-def offer_told(service: Service, offer: Offer) -> Json:
+def offer_told(service: Service, offer: Offer) -> KnownOffer:
     """An offer with the rates of interruption that were learned of it."""
     if offer.market == SPOT:
         from windfall.planning.spot.live import learned_rates
@@ -219,5 +216,5 @@ def offer_told(service: Service, offer: Offer) -> Json:
 
     if (moves := price_law(service.state.fleet.markets.get(offer.key))) is not None:
         offer = replace(offer, price_moves=moves)
-    told: Json = to_builtins(offer)
-    return told | {"memory_gb": None if isinf(offer.memory_gb) else offer.memory_gb}
+    told: KnownOffer = to_builtins(offer)
+    return {**told, "memory_gb": None if isinf(offer.memory_gb) else offer.memory_gb}

@@ -5,28 +5,23 @@ The planner and the simulator answer, as for `windfall plan`; nothing here decid
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import sys
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 from starlette.requests import Request
 
+from windfall.api.answers import Picture
+from windfall.api.asking import Forecasts, Unfinished, WhatIf
 from windfall.bounds import Name, Seconds
-from windfall.errors import BadInput, WindfallError
-from windfall.figures.charts import front_chart
-from windfall.figures.job import show_tick
+from windfall.errors import BadInput
+from windfall.figures.front import FrontPoint, front_picture
 from windfall.server.http.bodies import typed_body
 from windfall.server.http.problems import TooSlow
-from windfall.server.queries.renting.money import left_of, offer_told
+from windfall.server.queries.renting.asking import asked_process
+from windfall.server.queries.renting.money import free_slots, left_of, offer_told
 from windfall.server.service import Service
-from windfall.units import show_usd
 
-Json = dict[str, Any]
-LIMIT_S = 90.0
-"""Seconds after which a simulation is ended."""
 FACTORS = (0.5, 0.75, 1.0, 1.5, 2.0)
 MOST_SIMULATED = 100_000
 
@@ -44,13 +39,13 @@ class WhatIfBody(Struct):
     """The job from its start, as if it were submitted now; otherwise what is left of it."""
 
 
-async def what_if(service: Service, request: Request) -> tuple[int, Json]:
+async def what_if(service: Service, request: Request) -> tuple[int, WhatIf]:
     body = await typed_body(request, WhatIfBody)
     asked, name, own_s = _question(service, body)
     if service.simulating.locked():
         raise TooSlow("another simulation runs for this console", hint="try again in some seconds")
     async with service.simulating:
-        told = await _simulated(msgspec.msgpack.encode(asked))
+        told: Forecasts = await asked_process("windfall.sim.studies.what_if", msgspec.msgpack.encode(asked))
     return 200, {"name": name, "deadline_s": own_s, **told, "picture": _picture(told, own_s)}
 
 
@@ -76,59 +71,34 @@ def _question(service: Service, body: WhatIfBody) -> tuple[Any, str, float | Non
     return Asked(question, sorted(set(deadlines_s))), left["name"], own_s
 
 
-def _new(service: Service, body: WhatIfBody) -> Json:
+def _new(service: Service, body: WhatIfBody) -> Unfinished:
     """A job that is not submitted, as `left_of` tells of one that is."""
     if not body.tasks or not body.estimate_s:
         raise BadInput("how many tasks, and how long does one take?", hint='as in: {"tasks": 100, "estimate_s": 300}')
     fleet = service.state.fleet
     pools = [body.pool] if body.pool else list(fleet.offers)
     return {
-        "name": "a new job", "workflow": False, "planner": "", "confidence": 0.95, "deadline_in_s": None,
+        "job": 0, "name": "a new job", "state": "", "spent_usd": 0.0, "of_server": {},
+        "workflow": False, "planner": "", "confidence": 0.95, "deadline_in_s": None,
         "deadline_s": None, "budget_usd": None, "budget_left_usd": None, "machines": 0, "graph": None,
+        "free_slots": free_slots(service.state),
         "classes": [
             {"tasks": body.tasks, "estimate_s": body.estimate_s, "run_times_s": [], "memory_bytes": 0, "cpus": 1,
-             "resources": {}, "of": body.tasks}
+             "resources": {}, "of_server": {}, "of": body.tasks}
         ],
         "offers": [offer_told(service, offer) for pool in pools for offer in fleet.offers.get(pool, ())],
     }  # fmt: skip
 
 
-async def _simulated(question: bytes) -> Json:
-    """Ask a process, and end it when it takes too long or when nobody waits for it any more."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "windfall.sim.studies.what_if", stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        async with asyncio.timeout(LIMIT_S):
-            out, err = await process.communicate(question)
-    except TimeoutError:
-        raise TooSlow(
-            f"the simulation took longer than {LIMIT_S:.0f} s", hint="ask for fewer deadlines, or use: windfall plan"
-        ) from None
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-    if process.returncode != 0:
-        said = err.decode(errors="replace").strip().splitlines()
-        raise WindfallError(f"the simulation failed: {said[-1] if said else process.returncode}", code="no-plan")
-    told: Json = msgspec.json.decode(out)
-    return told
-
-
-def _picture(told: Json, own_s: float | None) -> Json | None:
+def _picture(told: Forecasts, own_s: float | None) -> Picture | None:
     rows = [row for row in told["deadlines"] if row["possible"]]
     if not rows:
         return None
     points = [
-        (row["deadline_s"], row["cost_usd"]["mean"], row["cost_usd"]["low"], row["cost_usd"]["high"]) for row in rows
-    ]
-    notes = [f"{row['met']}/{row['runs']} in time" for row in rows]
-    says = "; ".join(
-        f"{show_tick(row['deadline_s'])}: {show_usd(row['cost_usd']['mean'])}, {note}"
-        for row, note in zip(rows, notes, strict=True)
-    )
-    drawn = front_chart(points, notes, told["earliest_s"] or 0.0, own_s, show_tick, show_usd, says)
-    return {"name": "What a deadline costs", "html": drawn, "says": says + "."}
+        FrontPoint(
+            row["deadline_s"], row["cost_usd"]["mean"], row["cost_usd"]["low"], row["cost_usd"]["high"], row["met"],
+            row["runs"],
+        )
+        for row in rows
+    ]  # fmt: skip
+    return front_picture(points, told["earliest_s"] or 0.0, own_s)

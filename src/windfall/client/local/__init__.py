@@ -1,0 +1,1 @@
+"""The server and the worker of a state on this host, where no other server runs. Touches processes."""

@@ -1,0 +1,1 @@
+"""A state in a PostgreSQL database. Touches that database only; `windfall.store` opens it."""

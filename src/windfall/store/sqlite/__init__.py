@@ -1,0 +1,1 @@
+"""A state in one directory: a SQLite database and files beside it. Touches it only; `windfall.store` opens it."""
