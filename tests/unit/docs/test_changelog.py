@@ -9,8 +9,8 @@ CHANGELOG = Path(__file__).parents[3] / "CHANGELOG.md"
 
 
 def test_no_change_is_told_twice():
-    lines = Counter(line for line in CHANGELOG.read_text().splitlines() if line.strip())
-    assert not [line[:80] for line, times in lines.items() if times > 1]
+    beginnings = Counter(line[:80] for line in CHANGELOG.read_text().splitlines() if line.strip())
+    assert not [beginning for beginning, times in beginnings.items() if times > 1]
 
 
 def test_changes_of_a_kind_stand_in_one_list():
