@@ -154,7 +154,8 @@ class Uploads:
             file.write(piece)
             at += len(piece)
             try:
-                piece = await asyncio.wait_for(anext(pieces), STALLED_S)
+                async with asyncio.timeout(STALLED_S):
+                    piece = await anext(pieces)
             except StopAsyncIteration:
                 break
             except TimeoutError:

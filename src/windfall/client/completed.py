@@ -65,7 +65,8 @@ async def _in_loop(futures: list[Future], timeout: float | None) -> AsyncIterato
     for ended_before in range(len(waited_for)):
         left_s = None if until_s is None else max(0.0, until_s - loop.time())
         try:
-            future = await asyncio.wait_for(ended.get(), left_s)
+            async with asyncio.timeout(left_s):  # not wait_for: before Python 3.12 it can lose a cancellation
+                future = await ended.get()
         except TimeoutError:
             left = len(waited_for) - ended_before
             raise TimeoutError(f"{left} of {len(waited_for)} calls have not ended after {timeout:g} s") from None

@@ -64,8 +64,9 @@ class Watchdog:
         ran.set()
 
     def _answers(self, ran: threading.Event) -> bool:
+        """False: the loop hangs, or this watchdog is stopped. A loop that was closed meanwhile does not hang."""
         ticks = 0
-        while not ran.wait(self._tick_s):
+        while not ran.wait(self._tick_s) and not self._loop.is_closed():
             ticks += 1
             if self._stopped.is_set() or ticks * self._tick_s >= self._limit_s:
                 return False

@@ -155,7 +155,7 @@ class Scene:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("WINDFALL_")}
         self.env = {
             **kept, "PATH": f"{bin_folder}:{kept['PATH']}", "TMPDIR": str(folder), "HOME": str(folder),
-            "PYTHONPATH": str(ROOT / "src"),
+            "SHELL": "/bin/bash", "PYTHONPATH": str(ROOT / "src"),
         }  # fmt: skip
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.spawn("server", "server --listen 127.0.0.1:0 --pools pools.toml")

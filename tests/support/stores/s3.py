@@ -25,10 +25,18 @@ def s3(bucket: str) -> Iterator[Any]:
         with named(said):
             client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
             client.create_bucket(Bucket=bucket)
+            _empty(client, bucket)  # all servers of moto in one process share their buckets
             yield client
+            _empty(client, bucket)
             client.close()
     finally:
         server.stop()
+
+
+def _empty(client: Any, bucket: str) -> None:
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket):
+        if keys := [{"Key": entry["Key"]} for entry in page.get("Contents", ())]:
+            client.delete_objects(Bucket=bucket, Delete={"Objects": keys})
 
 
 @contextmanager

@@ -33,3 +33,23 @@ def test_a_loop_that_runs_or_has_ended_is_left_alone():
     watchdog._thread.join(60)
     assert not watchdog._thread.is_alive()
     assert not noticed.is_set()
+
+
+def test_a_loop_that_was_closed_before_it_answered_does_not_hang():
+    noticed = threading.Event()
+    loop = asyncio.new_event_loop()  # it never runs: what the watchdog asks of it is never answered
+    watchdog = Watchdog(loop, noticed.set, limit_s=3600.0, tick_s=0.001)
+    asked = threading.Event()
+    call_soon = loop.call_soon_threadsafe
+
+    def ask(*arguments):
+        call_soon(*arguments)
+        asked.set()
+
+    loop.call_soon_threadsafe = ask
+    watchdog.start()
+    assert asked.wait(60)
+    loop.close()
+    watchdog._thread.join(60)
+    assert not watchdog._thread.is_alive()
+    assert not noticed.is_set()

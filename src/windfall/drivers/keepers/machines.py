@@ -29,6 +29,7 @@ from windfall.drivers.asking import LAST_WORDS_CHARS
 from windfall.drivers.keepers.answers import guarded, likely_t, listed, started
 from windfall.drivers.keepers.market import market_news
 from windfall.drivers.keepers.supply import Schedule, is_trial
+from windfall.drivers.keepers.waiting import pause
 from windfall.drivers.realtime import Realtime
 from windfall.pools.contract import (
     ENDED,
@@ -238,9 +239,7 @@ class MachineKeeper:
             except Exception:
                 log.exception("the machines of pool %s could not be looked after; trying again", name)
             if name in self.pools:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), max(0.02, self._schedule(name).wait_s))
-                changed.clear()
+                await pause(changed, max(0.02, self._schedule(name).wait_s))
 
     async def _turn(self, name: str) -> None:
         """Look if the pool may be listed again; else carry out what is new by what it showed last."""

@@ -24,6 +24,7 @@ from windfall.core.wishes import AskWish, wishes
 from windfall.drivers import asking
 from windfall.drivers.keepers.answers import guarded
 from windfall.drivers.keepers.supply import OrderedWorkers, Schedule, WorkerSource
+from windfall.drivers.keepers.waiting import pause
 from windfall.drivers.realtime import Realtime
 from windfall.pools.contract import PoolError, Told
 
@@ -153,9 +154,7 @@ class PoolKeeper:
             except Exception:
                 log.exception("pool %s could not be looked after; trying again", ", ".join(names))
             wait_s = min((self._wait_s(name) for name in names if name in self.sources), default=0.0)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), max(0.05, wait_s))
-            changed.clear()
+            await pause(changed, max(0.05, wait_s))
 
     def _wait_s(self, name: str) -> float:
         left_s = self._schedule(name).wait_s
