@@ -78,11 +78,16 @@ class Job:
     def spec(self) -> Json:
         return dict(self.transport.get(f"{self._path}/spec"))
 
-    def tasks(self, state: str | None = None) -> Iterator[TaskRow]:
-        """Its tasks by number, in one state or in all, fetched as they are looked at."""
+    def tasks(
+        self, state: str | None = None, *, host: str | None = None, cause: str | None = None
+    ) -> Iterator[TaskRow]:
+        """Its tasks by number, fetched as they are looked at: all, or those in one state, on one host, or whose last
+        attempt ended with one cause."""
         after: int | None = 0
         while after is not None:
-            answer = self.transport.get(f"{self._path}/tasks", state=state, after=after, limit=5000)
+            answer = self.transport.get(
+                f"{self._path}/tasks", state=state, host=host, cause=cause, after=after, limit=5000
+            )
             yield from answer["tasks"]
             after = answer["next"]
 

@@ -356,6 +356,14 @@ def test_looking_at_a_job_in_every_way(shell):
     assert "2 done, 1 failed" in shell.windfall("status", "last").out
     assert json.loads(shell.windfall("status", "--json").out)["jobs"][0]["job"] == 1
     assert [row["task"] for row in shell.windfall("tasks", "--state", "failed", "--json").lines] == [1]
+    (failed,) = shell.windfall("tasks", "--cause", "exit", "--json").lines
+    assert failed["task"] == 1
+    there = ("--host", failed["host"])
+    assert len(shell.windfall("tasks", *there, "--cause", "done", "--json").lines) == 2
+    refused = shell.windfall("tasks", "--host", "nowhere")
+    assert refused.code == 2 and "there is no host 'nowhere'" in refused.err
+    refused = shell.windfall("tasks", "--group-by", "cause", *there)
+    assert refused.code == 2 and "without --state" in refused.err
     groups = json.loads(shell.windfall("tasks", "--group-by", "cause", "--json").out)["groups"]
     assert [(group["cause"], group["exit_code"], group["count"], group["tasks"]) for group in groups] == [
         ("exit", 1, 1, [1])

@@ -28,6 +28,7 @@ from windfall.client.local.server import jobs_at_rest, state_location
 from windfall.client.results import ENDED, cause_text
 from windfall.errors import BadInput, Missed, Unreachable
 from windfall.units import parse_duration, show_bytes, show_duration
+from windfall.wire.messages import CAUSES
 
 if TYPE_CHECKING:
     from windfall.client import Client, Job
@@ -249,6 +250,8 @@ def _failures_wanted(until: str) -> int | None:
 @click.argument("job", default="last")
 @click.argument("task", type=task_names, nargs=-1)
 @click.option("--state", "wanted", type=click.Choice(STATES), help="Only tasks in this state.")
+@click.option("--host", metavar="NAME", help="Only tasks that ran last on this host, or run there now.")
+@click.option("--cause", type=click.Choice(CAUSES), help="Only tasks whose last attempt ended by this cause.")
 @click.option("--group-by", type=click.Choice(["cause"]), help="Failures grouped by cause.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Number of rows at most.  [default: all]")
 @place_options_beside_states
@@ -257,6 +260,8 @@ def tasks(
     job: str,
     task: tuple[list[int | str], ...],
     wanted: str | None,
+    host: str | None,
+    cause: str | None,
     group_by: str | None,
     limit: int | None,
     place: Place,
@@ -269,9 +274,15 @@ def tasks(
     \b
     Examples:
       windfall tasks last --state failed
+      windfall tasks last --cause oom
       windfall tasks last 20-29
       windfall tasks last --group-by cause
     """
+    if group_by and (wanted or host or cause):
+        raise BadInput(
+            "--group-by counts all failures of the job",
+            hint="try it without --state, --host and --cause",
+        )
     with place.open() as client:
         found = client.job(job)
         if group_by:
@@ -285,7 +296,9 @@ def tasks(
                 click.echo(f"job {found.id} '{found.name}': nothing has failed")
             return
         chosen = {found.number_of(each) for each in all_tasks(task)}
-        rows = islice((row for row in found.tasks(wanted) if not chosen or row["task"] in chosen), limit)
+        rows = islice(
+            (row for row in found.tasks(wanted, host=host, cause=cause) if not chosen or row["task"] in chosen), limit
+        )
         if as_json:
             for row in rows:
                 print_json(row)
@@ -301,7 +314,7 @@ def _print_tasks(rows: list[TaskRow]) -> None:
                 row.get("name") or row["task"],
                 task_state(row),
                 row["attempts"],
-                row["host"] or ", ".join(row.get("hosts") or []) or "-",
+                ", ".join(row.get("hosts") or []) or row["host"] or "-",
                 moment(row["end_s"]),
                 show_duration(row["end_s"] - row["start_s"]) if row["end_s"] and row["start_s"] else "-",
                 cause_text(row["cause"], row["exit_code"]) if row["cause"] else "-",

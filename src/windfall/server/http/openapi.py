@@ -27,6 +27,7 @@ from windfall.server.queries.renting import admission, what_if
 from windfall.server.service import Service
 from windfall.server.sites import api as sites
 from windfall.wire import frames
+from windfall.wire.messages import CAUSES
 
 Json = dict[str, Any]
 
@@ -40,7 +41,10 @@ QUERIES: dict[str, dict[str, Json]] = {
     "/v1/jobs": {"state": TEXT, "limit": WHOLE, "before": WHOLE},
     "/v1/jobs/{job}": {"wait_s": SECONDS, "version": WHOLE, "ended": FLAG},
     "/v1/jobs/{job}/parameters": {"tasks": WHOLE},
-    "/v1/jobs/{job}/tasks": {"state": {"type": "string", "enum": [*STATE_NAMES]}, **PAGE, "name": TEXT},
+    "/v1/jobs/{job}/tasks": {
+        "state": {"type": "string", "enum": [*STATE_NAMES]}, "cause": {"type": "string", "enum": [*CAUSES]},
+        "host": TEXT, **PAGE, "name": TEXT,
+    },
     "/v1/jobs/{job}/commands": PAGE,
     "/v1/jobs/{job}/usage": {"after": WHOLE},
     "/v1/jobs/{job}/results": {**PAGE, "tasks": TEXT},

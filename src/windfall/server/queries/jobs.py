@@ -23,6 +23,7 @@ from windfall.core.explain import jobs as explaining
 from windfall.core.liveness import timeouts
 from windfall.core.mentions import mentioned_jobs, shown_job
 from windfall.core.records import Record, decode_record
+from windfall.core.state.hosts.hosts import Host
 from windfall.core.state.jobs.bags import FINAL, Bag
 from windfall.core.state.jobs.columns import FAILED, STATE_NAMES
 from windfall.errors import BadInput, WindfallError
@@ -118,8 +119,14 @@ async def tasks(service: Service, request: Request) -> tuple[int, Tasks]:
     if state and state not in STATE_NAMES:
         raise BadInput(f"no state '{state}'", hint=f"states are: {', '.join(STATE_NAMES)}")
     states = frozenset(range(5)) if not state else frozenset({STATE_NAMES.index(state)})
+    cause, host = request.query_params.get("cause"), request.query_params.get("host")
+    if cause and cause not in CAUSES:
+        raise BadInput(f"no cause '{cause[:40]}'", hint=f"causes are: {', '.join(CAUSES)}")
     limit = whole(request, "limit", 1000, MAX_ROWS)
-    found, following = tasks_in(bag, states, whole(request, "after", 0), limit)
+    found, following = tasks_in(
+        bag, states, whole(request, "after", 0), limit,
+        cause=CAUSES.index(cause) if cause else None, host=_host(service, host) if host else None,
+    )  # fmt: skip
     if name := request.query_params.get("name"):
         found, following = [workflows.numbered(service, bag, name)], None
     return 200, {"tasks": [task_row(service, bag, task) for task in found], "next": following}
@@ -466,9 +473,13 @@ async def learned_timeouts(service: Service, request: Request) -> tuple[int, Tim
 
 
 async def host(service: Service, request: Request) -> tuple[int, OneHost]:
-    name = request.path_params["host"]
-    found = service.state.host(name)
-    if found is None:
-        raise NotFound(f"there is no host '{name}'", hint="see them: windfall host list", code="no-such-host")
+    found = _host(service, request.path_params["host"])
     held = [f"{service.state.bags[key[0]].rules.name}.{key[1]}#{key[2]}" for key in found.held]
     return 200, {**host_row(service, found), "holding": held[:100]}
+
+
+def _host(service: Service, name: str) -> Host:
+    found = service.state.host(name)
+    if found is None:
+        raise NotFound(f"there is no host '{name[:80]}'", hint="see them: windfall host list", code="no-such-host")
+    return found

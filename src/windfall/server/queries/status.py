@@ -10,6 +10,7 @@ from windfall.core.state.hosts.pools import OPEN
 from windfall.core.state.hosts.reliability import Reliability
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import DONE, HELD, NO_EXIT, STATE_NAMES
+from windfall.core.state.saving import Numbers
 from windfall.core.supply.overlay import remark
 from windfall.core.supply.pools import look, supply_of
 from windfall.numeric import np
@@ -55,19 +56,36 @@ def exit_code(bag: Bag, task: int) -> int | None:
     return None if code == NO_EXIT or not bag.columns.attempt[task] else code
 
 
-def tasks_in(bag: Bag, states: frozenset[int], after: int, limit: int) -> tuple[list[int], int | None]:
-    """Up to `limit` tasks in these states from index `after` on, and where to go on."""
-    # A copy: an array that numpy looks into cannot grow.
-    column = np.frombuffer(bag.columns.state.tobytes(), dtype=np.uint8)[max(0, after) :]
-    found = (np.flatnonzero(np.isin(column, list(states))) + max(0, after))[: limit + 1].tolist()
+def tasks_in(
+    bag: Bag, states: frozenset[int], after: int, limit: int, cause: int | None = None, host: Host | None = None
+) -> tuple[list[int], int | None]:
+    """Up to `limit` tasks in these states from index `after` on, and where to go on.
+
+    With a cause or a host: tasks whose last ended attempt ended so, or ended there or has another attempt there now.
+    """
+    chosen = np.isin(_column(bag.columns.state), list(states))
+    if cause is not None or host is not None:
+        ended = _column(bag.columns.attempt) > 0
+    if cause is not None:
+        chosen &= ended & (_column(bag.columns.cause) == cause)
+    if host is not None:
+        there = ended & (_column(bag.columns.host) == host.number)
+        live = bag.attempts.live.items()
+        there[[task for task, attempts in live if any(each.host == host.number for each in attempts)]] = True
+        chosen &= there
+    found = (np.flatnonzero(chosen[max(0, after) :]) + max(0, after))[: limit + 1].tolist()
     return found[:limit], found[limit] if len(found) > limit else None
+
+
+def _column(column: Numbers) -> Any:
+    """A copy as numpy sees it: an array that numpy looks into cannot grow."""
+    return np.frombuffer(column.tobytes(), dtype=column.typecode)
 
 
 def recovered(bag: Bag, limit: int) -> list[int]:
     """Tasks that failed at first and are done now."""
-    failures = np.frombuffer(bag.columns.failures.tobytes(), dtype=bag.columns.failures.typecode)
-    states = np.frombuffer(bag.columns.state.tobytes(), dtype=np.uint8)
-    found: list[int] = np.flatnonzero((failures > 0) & (states == DONE))[:limit].tolist()
+    failed = _column(bag.columns.failures) > 0
+    found: list[int] = np.flatnonzero(failed & (_column(bag.columns.state) == DONE))[:limit].tolist()
     return found
 
 
