@@ -11,7 +11,6 @@ from tests.support.clouds import cloud_server
 from tests.support.clouds.cloud_server import until
 from tests.support.pools import boinc
 from tests.support.pools.boinc_front import World
-from tests.support.server.browser import Visitor, chromium
 from tests.support.server.cluster import cluster
 
 pytestmark = pytest.mark.slow
@@ -22,27 +21,6 @@ MARKUP = "<img src=x onerror=document.title='hacked'>&amp;"
 NASTY = MARKUP + "\"'" + "W" * 120
 """Markup, quotes, and a word that no line has room for."""
 FAILS = "printf '\\033[31mred\\033[0m\\342\\200\\256gnp.exe\\n'; echo '<b>bold</b>' >&2; exit 3"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as made:
-        yield made
-
-
-@pytest.fixture
-def visit(browser):
-    """Makes visitors; in the end no browser may have complained."""
-    visitors = []
-
-    def make(*words, **said):
-        visitors.append(Visitor(browser, *words, **said))
-        return visitors[-1]
-
-    yield make
-    for visitor in visitors:
-        visitor.close()
-    assert [line for visitor in visitors for line in visitor.wrong] == []
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +108,27 @@ def test_a_million_tasks_come_in_pages(served, visit):
     visitor.open("tasks/4?after=999950")
     assert visitor.page.locator("tbody tr").count() == 50
     assert visitor.page.get_by_text("next page").count() == 0
+
+
+def test_tasks_are_filtered_by_cause_and_host(served, visit):
+    visitor = visit(served, "read")
+    page = visitor.page
+    visitor.open("job/1")
+    page.get_by_role("link", name="all that ended by exit").first.click()
+    page.wait_for_url("**cause=exit**")
+    page.get_by_text("all tasks that ended by exit").wait_for()
+    assert page.locator("tbody tr").count() == 4
+    page.locator("tbody").get_by_role("link", name="desk", exact=True).first.click()
+    page.wait_for_url("**host=desk**")
+    page.get_by_text("on host desk from number").wait_for()
+    assert page.input_value("input[name=host]") == "desk" and visitor.judged() == []
+    page.get_by_label("Cause").select_option("done")
+    visitor.sees("There is no such task.")
+    page.fill("input[name=host]", MARKUP)
+    page.keyboard.press("Enter")
+    visitor.sees("there is no host")
+    assert "<img" in page.inner_text("main") and page.locator("main img").count() == 0
+    visitor.wrong = [line for line in visitor.wrong if "404" not in line]
 
 
 def test_pages_change_by_themselves_and_focus_stays(served, visit):

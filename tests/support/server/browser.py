@@ -41,23 +41,32 @@ def chromium() -> Iterator[Any]:
 class Visitor:
     """Somebody with a browser window of their own, signed in with a token of a role."""
 
-    def __init__(self, browser: Any, made: Cluster, role: str = "", *, dark: bool = False, width: int = 1280) -> None:
+    def __init__(
+        self, browser: Any, made: Cluster, role: str = "", *, dark: bool = False, width: int = 1280, script: str = ""
+    ) -> None:
         self.url = made.url
         self.context = browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
         )
-        self.page: Any = self.context.new_page()
-        self.page.set_default_timeout(PATIENCE_MS)
         self.wrong: list[str] = []
         """What the browser complained about: errors of scripts, and what the security policy forbade."""
-        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.page.on("console", lambda said: said.type == "error" and self.wrong.append(said.text))
+        if script:
+            self.context.add_init_script(script)
+        self.page = self.window()
         self.page.goto(made.url, wait_until="domcontentloaded")
         self.page.wait_for_selector("h1")
         self.token = ""
         if role:
             self.token = made.client().create_token(role, "visitor")["token"]
             self.sign_in(self.token)
+
+    def window(self) -> Any:
+        """Another window of the same browser; nothing is open in it."""
+        page = self.context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        page.on("console", lambda said: said.type == "error" and self.wrong.append(said.text))
+        return page
 
     def sign_in(self, token: str) -> None:
         self.page.fill("input[name=token]", token)

@@ -1,6 +1,7 @@
 // The frame of the console: sign-in, navigation, news from the server, and the page that is shown.
 
 import { Away, Problem, ask, drop, get, h, morph, post } from "./core.js";
+import { listen, quiet } from "./news.js";
 import * as overview from "./overview.js";
 import * as job from "./job.js";
 import * as tasks from "./tasks.js";
@@ -23,7 +24,7 @@ const BELOW = { job: "overview", tasks: "overview", task: "overview", fleet: "fl
 const main = document.getElementById("main"), header = document.getElementById("top"), banner = document.getElementById("banner");
 // The first page after a load leaves the focus at the top, before the link that skips the navigation.
 let moved = false;
-let who = null, current = null, source = null, loading = false, again = false, timer = 0;
+let who = null, current = null, loading = false, again = false, timer = 0;
 
 // --- where we are: #/job/7?state=failed ---
 
@@ -133,27 +134,24 @@ function decoded(part) {
 
 // --- news ---
 
-// A browser opens few connections to one server, and a stream takes one: only pages that are seen keep theirs.
-document.addEventListener("visibilitychange", () => {
-  if (!who) return;
-  if (document.hidden) { source?.close(); return; }
-  listen();
-  current?.refresh();
-});
+// Only windows that are seen hear news. One that comes back from the browser's own store of pages is seen again.
+const seen = () => { if (who && !document.hidden) listen(heard), current?.refresh(); };
+document.addEventListener("visibilitychange", () => { if (who && document.hidden) quiet(); else seen(); });
+window.addEventListener("pageshow", (event) => { if (event.persisted) seen(); });
 
-function listen() {
-  source?.close();
-  source = new EventSource("/v1/stream");
-  source.addEventListener("hello", () => { if (document.documentElement.dataset.live === "away") say("The server is back."), current?.refresh(); document.documentElement.dataset.live = "yes"; });
-  source.addEventListener("change", (event) => {
-    const { jobs } = JSON.parse(event.data);
+function heard(name, data) {
+  if (!who) return;
+  const { dataset } = document.documentElement;
+  if (name === "hello") { if (dataset.live === "away") say("The server is back."), current?.refresh(); dataset.live = "yes"; }
+  if (name === "change") {
+    const { jobs } = JSON.parse(data);
     if (current?.data && (!current.page.watches || current.page.watches(current.where, jobs, current.data))) current.refresh();
-  });
-  source.addEventListener("signed-out", () => signedOut("your sign-in has ended"));
-  source.onerror = () => { away(); };
+  }
+  if (name === "signed-out") signedOut("your sign-in has ended");
+  if (name === "error") away();
 }
 
-// EventSource gives up after an answer that is no stream; then we ask again ourselves.
+// A stream gives up after an answer that is none; then we ask again ourselves.
 async function away() {
   if (!who) return;
   document.documentElement.dataset.live = "away";
@@ -165,7 +163,7 @@ async function away() {
       const still = await get("/v1/console/session");
       if (!still.role) { signedOut("your sign-in has ended"); return; }
       who = still;
-      if (source?.readyState === EventSource.CLOSED) listen();
+      listen(heard);
     } catch (error) { if (error.status !== 401) away(); }
   }, 2000);
 }
@@ -176,7 +174,7 @@ function signedOut(why = "") {
   who = null;
   current?.left.abort();
   current = null;
-  source?.close();
+  quiet();
   document.documentElement.dataset.live = "no";
   showHeader();
   say(why ? `You are signed out: ${why}.` : "");
@@ -193,7 +191,7 @@ async function signIn(body) {
   moved = true;
   say("");
   if (location.hash.startsWith("#signin=") || !location.hash) history.replaceState(null, "", "#/overview");
-  listen();
+  listen(heard, true);
   await show();
 }
 
@@ -216,7 +214,11 @@ document.addEventListener("click", (event) => { const node = event.target.closes
 document.addEventListener("submit", (event) => { if (event.target.dataset.act) act(event, event.target); });
 document.addEventListener("change", (event) => { const node = event.target.closest("select[data-act],input[data-act]"); if (node) act(event, node); });
 document.addEventListener("signed-out", (event) => { if (who) signedOut(event.detail?.detail ?? "your sign-in has ended"); });
-window.addEventListener("hashchange", () => { if (location.hash === "#main") { main.focus(); return; } show(); });
+window.addEventListener("hashchange", () => {
+  if (location.hash === "#main") main.focus();
+  else if (location.hash.startsWith("#signin=")) start();
+  else show();
+});
 
 async function start() {
   const code = location.hash.startsWith("#signin=") ? location.hash.slice("#signin=".length) : "";
@@ -224,7 +226,7 @@ async function start() {
     if (code) { await signIn({ code }); return; }
     who = await get("/v1/console/session");
     if (!who.role) { signedOut(); return; }
-    listen();
+    listen(heard);
     await show();
   } catch (error) {
     signedOut();

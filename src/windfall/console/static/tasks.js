@@ -1,9 +1,13 @@
 // The tasks of a job in pages, and one task: its story, its command, its output while it is written.
 
+import { windows } from "./news.js";
 import { badge, clock, dur, facts, get, getFrame, h, lines, link, num, q, table } from "./core.js";
 
 const PAGE = 100, KEPT = 200_000, NEXT_MS = 1500;
+// A request that waits takes one of the six connections of a browser: with more windows than this, none waits.
+const MOST_WAITING = 3;
 const OVER = ["done", "failed", "cancelled"];
+const FILTERS = ["state", "cause", "host"];
 const STATES = ["", "waiting", "running", "done", "failed", "cancelled"];
 
 export const list = {
@@ -11,22 +15,28 @@ export const list = {
   watches: (where, jobs, data) => jobs === null || jobs.includes(data.status.job),
   async load(where) {
     const status = await get(`/v1/jobs/${q(where.args[0] ?? "last")}`);
-    const state = where.query.get("state") ?? "", after = Number(where.query.get("after") ?? 0);
-    const found = await get(`/v1/jobs/${status.job}/tasks?limit=${PAGE}&after=${after}${state ? `&state=${q(state)}` : ""}`);
-    return { status, state, after, ...found };
+    const wanted = Object.fromEntries(FILTERS.map((name) => [name, where.query.get(name) ?? ""])), after = Number(where.query.get("after") ?? 0);
+    const found = await get(`/v1/jobs/${status.job}/tasks?limit=${PAGE}&after=${after}${asked(wanted)}`);
+    return { status, wanted, after, ...found };
   },
-  view: ({ status, state, after, tasks, next }) => [
+  view: ({ status, wanted, after, tasks, next }) => [
     h("h1", {}, "Tasks of ", link(status.name || `job ${status.job}`, `#/job/${status.job}`)),
+    h("form", { class: "row", "data-act": "filter", "data-arg": status.job },
+      choice("State", "state", STATES.map((each) => [each, each ? `${each} (${num(status.tasks[each])})` : `all (${num(status.tasks.total)})`]), wanted.state),
+      choice("Cause", "cause", ["", ...new Set(["done", ...Object.keys(status.causes), wanted.cause].filter(Boolean))].map((each) => [each, each || "any"]), wanted.cause),
+      h("label", {}, h("span", {}, "Host"), h("input", { name: "host", size: "14", value: wanted.host, autocomplete: "off", spellcheck: "false" })), h("button", { type: "submit" }, "Filter")),
     h("form", { class: "row", "data-act": "go", "data-arg": status.job },
-      h("label", {}, h("span", {}, "State"), h("select", { "data-act": "state", "data-arg": status.job, name: "state" }, STATES.map((each) => h("option", { value: each, selected: each === state }, each ? `${each} (${num(status.tasks[each])})` : `all (${num(status.tasks.total)})`)))),
       h("label", {}, h("span", {}, "Task number or name"), h("input", { name: "task", size: "14", autocomplete: "off" })), h("button", { type: "submit" }, "Show")),
-    table(`${state || "all"} tasks from number ${num(after)} on`, [["task", "num"], ["state"], ["attempts", "num"], ["host"], ["started"], ["took", "num"], ["exit", "num"], ["cause"]],
-      tasks.map((task) => [link(task.name ?? String(task.task), `#/task/${status.job}/${task.task}`), badge(task.blocked ? "blocked" : task.state), num(task.attempts), task.host ?? (task.hosts ?? []).join(", "),
-        clock(task.start_s ?? task.sent_s), task.end_s ? dur(task.end_s - task.start_s) : "", task.exit_code ?? "", task.cause ?? ""]), "No task is in this state."),
-    h("p", {}, after ? [link("first page", to(status.job, state, 0)), " · "] : "", next !== null ? link("next page", to(status.job, state, next)) : ""),
+    table(caption(wanted, after), [["task", "num"], ["state"], ["attempts", "num"], ["host"], ["started"], ["took", "num"], ["exit", "num"], ["cause"]],
+      tasks.map((task) => [link(task.name ?? String(task.task), `#/task/${status.job}/${task.task}`), badge(task.blocked ? "blocked" : task.state), num(task.attempts), places(task).map((host, place) => [place ? ", " : "", link(host, to(status.job, { ...wanted, host }, 0))]),
+        clock(task.sent_s ?? task.start_s), task.end_s && !task.hosts ? dur(task.end_s - task.start_s) : "", task.exit_code ?? "", task.cause ? link(task.cause, to(status.job, { ...wanted, cause: task.cause }, 0)) : ""]), "There is no such task."),
+    h("p", {}, after ? [link("first page", to(status.job, wanted, 0)), " · "] : "", next !== null ? [link("next page", to(status.job, wanted, next)), " · "] : "", asked(wanted) ? link("all tasks", to(status.job, {}, 0)) : ""),
   ],
   actions: {
-    state: (job, node) => { location.hash = to(job, node.value, 0); },
+    filter(_, node) {
+      const form = node.form ?? node, said = new FormData(form);
+      location.hash = to(form.dataset.arg, Object.fromEntries(FILTERS.map((name) => [name, said.get(name).trim()])), 0);
+    },
     async go(job, form) {
       const wanted = new FormData(form).get("task").trim();
       if (!wanted) return;
@@ -37,7 +47,15 @@ export const list = {
   },
 };
 
-const to = (job, state, after) => `#/tasks/${job}?state=${q(state)}&after=${after}`;
+const asked = (wanted) => FILTERS.filter((name) => wanted[name]).map((name) => `&${name}=${q(wanted[name])}`).join("");
+const to = (job, wanted, after) => `#/tasks/${job}?after=${after}${asked(wanted)}`;
+const caption = ({ state, cause, host }, after) => `${state || "all"} tasks${cause ? ` that ended by ${cause}` : ""}${host ? ` on host ${host}` : ""} from number ${num(after)} on`;
+// Where it runs; of a task that does not, where its last attempt was.
+const places = (task) => task.hosts ?? [task.host].filter(Boolean);
+
+function choice(label, name, options, chosen) {
+  return h("label", {}, h("span", {}, label), h("select", { "data-act": "filter", name }, options.map(([value, text]) => h("option", { value, selected: value === chosen }, text))));
+}
 
 export const one = {
   title: (where) => `Task ${where.args[1]} of job ${where.args[0]}`,
@@ -54,7 +72,7 @@ export const one = {
     return [
       h("h1", {}, `${told.task_name ?? `Task ${number}`} of `, link(told.name || `job ${told.job}`, `#/job/${told.job}`), " ", badge(told.state)),
       h("p", {}, number > 0 ? [link("previous task", `#/task/${told.job}/${number - 1}`), " · "] : "", more ? [link("next task", `#/task/${told.job}/${number + 1}`), " · "] : "", link("all tasks", `#/tasks/${told.job}`)),
-      facts([["attempts", num(row?.attempts)], ["failures", num(row?.failures)], ["losses", num(row?.losses)], ["host", row?.host ?? (row?.hosts ?? []).join(", ") ?? "-"],
+      facts([["attempts", num(row?.attempts)], ["failures", num(row?.failures)], ["losses", num(row?.losses)], ["host", (row && places(row).join(", ")) || "-"],
         ["took", row?.end_s ? dur(row.end_s - row.start_s) : "-"], ["exit code", row?.exit_code ?? "-"], ["cause", row?.cause ?? "-"]]),
       rendered?.argv ? [h("h2", {}, "Command"), lines(rendered.argv.map((word) => /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`).join(" "), "command")] : "",
       told.waiting?.waits ? h("section", { class: "card" }, h("h2", {}, "Why it waits"), h("p", {}, told.waiting.because)) : "",
@@ -84,13 +102,15 @@ const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 // Output is asked for from where we are, for as long as the page is shown: of the attempt that runs, then of the next.
 async function follow(shown) {
   const [job, task] = shown.where.args.map(q);
-  let fromOut = new TextDecoder(), fromErr = new TextDecoder(), attempt = 0, out = 0, err = 0, ended = false;
+  let fromOut = new TextDecoder(), fromErr = new TextDecoder(), attempt = 0, out = 0, err = 0, ended = false, asked = false;
   while (!shown.signal.aborted) {
-    if (ended) await pause(NEXT_MS);
+    const patient = !ended && windows <= MOST_WAITING;
+    if (asked && !patient) await pause(NEXT_MS);
+    asked = true;
     if (document.hidden || (ended && OVER.includes(shown.data?.told.state))) { ended = true; continue; }
     let header, bytes;
     try {
-      [header, bytes] = await getFrame(`/v1/jobs/${job}/output/${task}?stdout_from=${out}&stderr_from=${err}&wait_s=${ended ? 0 : 10}${attempt && !ended ? `&attempt=${attempt}` : ""}`, shown.signal);
+      [header, bytes] = await getFrame(`/v1/jobs/${job}/output/${task}?stdout_from=${out}&stderr_from=${err}&wait_s=${patient ? 10 : 0}${attempt && !ended ? `&attempt=${attempt}` : ""}`, shown.signal);
     } catch (error) {
       if (error.name === "AbortError" || (error.status && error.status < 500)) return;
       await pause(NEXT_MS);
