@@ -43,7 +43,7 @@ from windfall.drivers.log_rows import HEARTBEAT, log_row
 from windfall.drivers.old_logs import whole_log
 from windfall.drivers.timings import Timings
 from windfall.errors import BadInput, WindfallError
-from windfall.store.contract import Batch, ChunkRow, JobRow, OutputRow, Store, StoreFenced
+from windfall.store.contract import Batch, ChunkRow, JobRow, OutputRow, Store, StoreError, StoreFenced
 from windfall.store.contract import Record as LogRow
 from windfall.store.formats import format_at
 
@@ -63,6 +63,8 @@ STALL_S = 10.0
 STOP_S = 5.0
 """Seconds that stopping waits for what is being committed."""
 
+PACK_PAUSE_S = 0.005
+"""Seconds between two packs of old records."""
 BEAT_S = 1.0
 """Seconds between two signs of life of a server that has nothing to commit."""
 PAGE = 2000
@@ -140,6 +142,7 @@ class Realtime:
         self._tasks: set[asyncio.Task[None]] = set()
         self._committing: asyncio.Task[None] | None = None
         self._snapshotting: asyncio.Task[None] | None = None
+        self._packing: asyncio.Task[None] | None = None
         self._stopping = False
 
     def restore(self) -> list[str]:
@@ -495,6 +498,17 @@ class Realtime:
             self.snapshot_error = ""
         except Exception as error:
             self._no_snapshot(error)
+            return
+        if self._packing is None or self._packing.done():
+            self._packing = self.background(self._pack(seq), "the packing of old records", ends=True)
+
+    async def _pack(self, seq: int) -> None:
+        """Old records take less space from now on, a few hundred at a time: commits go on in between."""
+        try:
+            while await asyncio.get_running_loop().run_in_executor(self._copier, self.store.pack, seq):
+                await asyncio.sleep(PACK_PAUSE_S)
+        except StoreError as error:
+            log.warning("old records could not be packed: %s", error.message)
 
     def _save(self, seq: int, copied: Copied) -> None:
         try:

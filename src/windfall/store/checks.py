@@ -113,7 +113,7 @@ def check_version(stored: int, where: str) -> None:
         )
 
 
-_LARGEST = 2**63 - 1
+LARGEST = 2**63 - 1
 _LARGEST_CLASS = 2**31 - 1
 _BYTES = (bytes, bytearray, memoryview)
 
@@ -121,7 +121,7 @@ _BYTES = (bytes, bytearray, memoryview)
 def check_numbers(**numbers: int | None) -> None:
     """Refuse what no column can hold. The databases say so each in its own way, or take it and keep something else."""
     for name, number in numbers.items():
-        if number is not None and not -_LARGEST <= number <= _LARGEST:
+        if number is not None and not -LARGEST <= number <= LARGEST:
             raise BadValue(f"the {name} {_shown(number)} does not fit into 64 bits", hint="give a smaller number")
 
 
@@ -145,7 +145,7 @@ def check_texts(**texts: str) -> None:
 
 def check_batch(batch: Batch) -> None:
     """Refuse a batch with a value that some store cannot hold, and name the value."""
-    low, high = -_LARGEST, _LARGEST  # local: this runs for every row of every batch
+    low, high = -LARGEST, LARGEST  # local: this runs for every row of every batch
     row: Sequence[object] = ()
     try:
         for row in batch.records:
@@ -182,7 +182,7 @@ def _unfit(what: str, row: Sequence[object], fields: Sequence[str]) -> BadValue:
         if name in ("data", "spec"):
             if not isinstance(value, _BYTES):
                 return BadValue(f"the {name} of {what} {_shown(row[0])} is {_shown(value)}, not bytes")
-        elif isinstance(value, int | float) and not abs(value) <= limits.get(name, _LARGEST):
+        elif isinstance(value, int | float) and not abs(value) <= limits.get(name, LARGEST):
             return BadValue(
                 f"the {name} {_shown(value)} of {what} {_shown(row[0])} does not fit into its column",
                 hint="give a smaller number",

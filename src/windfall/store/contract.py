@@ -26,8 +26,8 @@ from msgspec import Struct, field
 
 from windfall.errors import BadInput, Kind, WindfallError
 
-SCHEMA_VERSION = 1
-"""Of the tables: which there are, with which columns."""
+SCHEMA_VERSION = 2
+"""Of the tables: which there are, with which columns. 2: SQLite has old records in packs."""
 
 
 OWN = "own "
@@ -245,6 +245,11 @@ class Store(Protocol):
 
     def prune(self, before_seq: int, kinds: Collection[str]) -> int:
         """Drop records of these kinds below `before_seq`, but none that a kept snapshot may need; how many."""
+        ...
+
+    def pack(self, until_seq: int) -> int:
+        """Keep some hundred of the oldest records up to this one in less space, but none that a kept snapshot may need;
+        how many. They are read as before. 0: there are no more, or this store does not pack."""
         ...
 
     def log_before(self, before_t: float | None, most_bytes: int | None) -> int:

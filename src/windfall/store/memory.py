@@ -144,6 +144,9 @@ class MemoryStore:
             del self._records[seq], self._sums[seq]
         return len(doomed)
 
+    def pack(self, until_seq: int) -> int:
+        return 0
+
     def log_before(self, before_t: float | None, most_bytes: int | None) -> int:
         found, size = 0, 0
         for record in reversed(list(self._records.values())):

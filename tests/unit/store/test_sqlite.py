@@ -244,7 +244,7 @@ DAMAGE = {
 
 def _drop_tables(path):
     with sqlite3.connect(path) as connection:
-        for name in ("meta", "records", "jobs", "chunks", "outputs", "tokens"):
+        for name in ("meta", "records", "packs", "jobs", "chunks", "outputs", "tokens"):
             connection.execute(f"DROP TABLE {name}")
     connection.close()
 

@@ -307,6 +307,9 @@ class PostgresStore(KeepsBlobs):
         kept = [row[0] for row in self._read(tables.SNAPSHOT_SEQS)]
         return kept[1] if len(kept) > 1 else 0
 
+    def pack(self, until_seq: int) -> int:
+        return 0
+
     def log_before(self, before_t: float | None, most_bytes: int | None) -> int:
         older = 0 if before_t is None else self._read(tables.OLDER, (before_t,))[0][0]
         return max(older, 0 if most_bytes is None else self._read(tables.BEYOND, (most_bytes,))[0][0])

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from windfall.store import formats
 from windfall.store.blobs.keeping import Blobs, KeepsBlobs
 from windfall.store.checks import (
+    LARGEST,
     beat_text,
     check_batch,
     check_epoch,
@@ -44,7 +45,7 @@ from windfall.store.contract import (
     StoreFailed,
     TokenRow,
 )
-from windfall.store.sqlite import files
+from windfall.store.sqlite import files, packs
 
 T = TypeVar("T")
 
@@ -89,7 +90,9 @@ OF_TASKS = " AND task IN (SELECT value FROM json_each(?))"
 DROP_RECORD = "DELETE FROM records WHERE seq = ?"
 OLDER = "SELECT coalesce(max(seq), 0) FROM records WHERE t < ?"
 BEYOND = """SELECT coalesce(max(seq), 0) FROM
-            (SELECT seq, sum(length(data)) OVER (ORDER BY seq DESC) AS total FROM records) WHERE total > ?"""
+            (SELECT seq, sum(size) OVER (ORDER BY seq DESC) AS total FROM
+             (SELECT seq, length(data) AS size FROM records UNION ALL SELECT last, length(data) FROM packs))
+            WHERE total > ?"""
 CUT_LOG = "DELETE FROM records WHERE seq IN (SELECT seq FROM records WHERE seq <= ? ORDER BY seq LIMIT ?)"
 JOB_BYTES = """SELECT job, sum(size) FROM (
     SELECT job, length(spec) AS size FROM jobs UNION ALL SELECT job, length(data) FROM chunks
@@ -118,6 +121,8 @@ PRAGMA busy_timeout = 10000;
 """
 
 _PAGE = 2000
+_PACKS = 4
+"""Packs that are read at once."""
 
 _SHRUNK_PAGES = 500
 
@@ -154,6 +159,7 @@ class SqliteStore(KeepsBlobs):
             self._readers: list[sqlite3.Connection] = []
             self.epoch = self._beats = 0
             self._formats = self._commit(self._prepare)
+            self._packed_until = self._read(packs.LAST)[0][0]
             self.epoch = self._commit(self._begin_epoch)
             with files.naming(directory):
                 self._made.set()
@@ -180,12 +186,16 @@ class SqliteStore(KeepsBlobs):
                 raise self._damaged("it is empty, but jobs were kept here")
             for statement in SCHEMA.split(";"):
                 writer.execute(statement)
+            writer.execute(packs.MAKE)
             writer.execute(WRITE_META, ("schema", str(SCHEMA_VERSION)))
             writer.execute(WRITE_META, formats.row_since(1))
         version = writer.execute(READ_VERSION).fetchone()
         if version is None or not str(version[0]).isdecimal():
             raise self._damaged("it does not say which version wrote it")
         check_version(int(version[0]), str(self.directory))
+        if int(version[0]) < SCHEMA_VERSION:
+            writer.execute(packs.MAKE)
+            writer.execute(WRITE_META, ("schema", str(SCHEMA_VERSION)))
         return formats.formats_of(writer.execute(READ_FORMATS).fetchall(), str(self.directory))
 
     def _commit(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -244,6 +254,8 @@ class SqliteStore(KeepsBlobs):
     def append(self, batch: Batch) -> None:
         check_batch(batch)
         rows = [(seq, t, job, kind, crc(seq, data), data) for seq, t, job, kind, data in batch.records]
+        if rows and rows[0][0] <= self._packed_until:
+            rows = self._not_packed(rows)
         newer = formats.newer_than(self._formats, batch)
 
         def work(writer: sqlite3.Connection) -> None:
@@ -259,19 +271,56 @@ class SqliteStore(KeepsBlobs):
                 for statement in FORGET_JOB:
                     writer.execute(statement, (job,))
             if writer.executemany(ADD_RECORD, rows).rowcount < len(rows):
-                self._check_repeated(writer, batch.records)
+                self._check_repeated(writer, rows)
 
         self._commit(work)
         if newer is not None:
             self._formats.append(newer)
 
     @staticmethod
-    def _check_repeated(writer: sqlite3.Connection, records: list[Record]) -> None:
+    def _check_repeated(writer: sqlite3.Connection, rows: list[packs.Row]) -> None:
         """Some records were there already: right if they are the same, as after a commit whose success went unheard."""
-        for record in records:
-            stored = writer.execute(ONE_RECORD, (record[0],)).fetchone()
-            if stored != tuple(record):
-                raise conflict(Record(*record))
+        for seq, t, job, kind, _, data in rows:
+            record = Record(seq, t, job, kind, data)
+            if writer.execute(ONE_RECORD, (seq,)).fetchone() != record:
+                raise conflict(record)
+
+    def _not_packed(self, rows: list[packs.Row]) -> list[packs.Row]:
+        """The rows without those that were packed since they were appended first."""
+        known = {record.seq: record for record in self._packed(rows[0][0] - 1, rows[-1][0], len(rows), _any)}
+        for seq, t, job, kind, _, data in rows:
+            record = Record(seq, t, job, kind, data)
+            if known.get(seq, record) != record:
+                raise conflict(record)
+        return [row for row in rows if row[0] not in known]
+
+    def pack(self, until_seq: int) -> int:
+        limit = min(until_seq, self._snapshots.oldest_seq())
+        rows = self._read(packs.TO_PACK, (self._packed_until, limit, packs.RECORDS))
+        pack = packs.packed(rows) if len(rows) == packs.RECORDS else None
+        if pack is None:
+            return 0
+
+        def work(writer: sqlite3.Connection) -> None:
+            writer.execute(packs.ADD, pack)
+            if writer.execute(packs.DROP_PACKED, (rows[0][0], rows[-1][0])).rowcount != len(rows):
+                raise StoreFailed(f"{self.directory}/windfall.db: records were dropped while they were being packed")
+
+        self._commit(work)
+        self._packed_until = rows[-1][0]
+        return len(rows)
+
+    def _packed(self, after: int, until: int, most: int, fits: Callable[[Record], bool]) -> list[Record]:
+        """Up to `most` packed records behind `after`, up to `until`."""
+        found: list[Record] = []
+        if not self._read(packs.ARE_THERE):
+            return found  # not opened for writing since an earlier version
+        seen = after
+        while len(found) < most and (rows := self._read(packs.BETWEEN, (seen, until, _PACKS))):
+            for row in rows:
+                found += [record for record in packs.unpacked(*row) if after < record.seq <= until and fits(record)]
+            seen = rows[-1][0]
+        return found[:most]
 
     def load(self) -> Loaded:
         warnings: list[str] = []
@@ -287,9 +336,15 @@ class SqliteStore(KeepsBlobs):
 
     def _records_after(self, seq: int) -> Iterator[tuple[int, int, bytes]]:
         # In pages: a reader that stays in the middle of a query would keep the log from being folded in.
-        while rows := self._read(RECORDS_AFTER, (seq, _PAGE)):
-            yield from rows
-            seq = rows[-1][0]
+        while True:
+            rows = self._read(RECORDS_AFTER, (seq, _PAGE))
+            until = rows[-1][0] if len(rows) == _PAGE else LARGEST
+            old = ((r.seq, crc(r.seq, r.data), r.data) for r in self._packed(seq, until, _PAGE, _any))
+            page = sorted({*rows, *old})[:_PAGE]
+            if not page:
+                return
+            yield from page
+            seq = page[-1][0]
 
     def save_snapshot(self, seq: int, data: bytes | memoryview) -> None:
         self._snapshots.save(seq, data)
@@ -314,27 +369,57 @@ class SqliteStore(KeepsBlobs):
             filters += OF_KINDS
             values.append(_json(kinds))
         rows = self._read(FIND_RECORDS.format(filters=filters), (*values, limit))
-        return [Record(*row) for row in rows]
+        if job is not None:
+            return [Record(*row) for row in rows]  # none of them is packed
+
+        def fits(record: Record) -> bool:
+            return kinds is None or record.kind in kinds
+
+        return self._with_packed(rows, after_seq, LARGEST if until_seq is None else until_seq, limit, fits)
+
+    def _with_packed(
+        self, rows: list[Any], after: int, until: int, limit: int, fits: Callable[[Record], bool]
+    ) -> list[Record]:
+        """The rows that were found and the packed records among them. A row that is packed meanwhile is found twice."""
+        if limit <= 0:
+            return []
+        until = rows[-1][0] if len(rows) >= limit else until
+        old = self._packed(after, until, limit, fits)
+        if not old:
+            return [Record(*row) for row in rows]
+        found = {record.seq: record for record in old} | {row[0]: Record(*row) for row in rows}
+        return [found[seq] for seq in sorted(found)][:limit]
 
     def records_about(
         self, job: int, after_seq: int, until_seq: int, kinds: Collection[str], limit: int
     ) -> list[Record]:
         check_numbers(seq=after_seq, until=until_seq, limit=limit, job=job)
-        return [
-            Record(*row) for row in self._read(RECORDS_ABOUT, (after_seq, until_seq, job, -job, _json(kinds), limit))
-        ]
+        rows = self._read(RECORDS_ABOUT, (after_seq, until_seq, job, -job, _json(kinds), limit))
+
+        def fits(record: Record) -> bool:
+            return record.job in (None, 0, -job) and record.kind in kinds
+
+        return self._with_packed(rows, after_seq, until_seq, limit, fits)
 
     def prune(self, before_seq: int, kinds: Collection[str]) -> int:
         limit = min(before_seq, self._snapshots.oldest_seq() + 1)
         return self._commit(lambda writer: writer.execute(PRUNE, (limit, _json(kinds))).rowcount)
 
     def log_before(self, before_t: float | None, most_bytes: int | None) -> int:
-        older = 0 if before_t is None else self._read(OLDER, (before_t,))[0][0]
+        older = 0
+        if before_t is not None:
+            older = max(self._read(OLDER, (before_t,))[0][0], self._read(packs.OLDER, (before_t,))[0][0])
         return max(older, 0 if most_bytes is None else self._read(BEYOND, (most_bytes,))[0][0])
 
     def cut_log(self, until_seq: int) -> int:
         limit = min(until_seq, self._snapshots.oldest_seq())
-        return self._commit(lambda writer: writer.execute(CUT_LOG, (limit, _PAGE)).rowcount)
+
+        def work(writer: sqlite3.Connection) -> int:
+            (old,) = writer.execute(packs.CUT_COUNT, (limit,)).fetchone()
+            writer.execute(packs.CUT, (limit,))
+            return int(old + writer.execute(CUT_LOG, (limit, _PAGE)).rowcount)
+
+        return self._commit(work)
 
     def job_bytes(self) -> dict[int, int]:
         return dict(self._read(JOB_BYTES))
@@ -429,6 +514,10 @@ class SqliteStore(KeepsBlobs):
                 self._writer.close()
                 self._writer = None
             self._lock.release()
+
+
+def _any(record: Record) -> bool:
+    return True
 
 
 def _json(values: Collection[object]) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import heapq
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from windfall.store import formats
-from windfall.store.checks import check_version, unpack_snapshot
+from windfall.store.checks import check_version, crc, unpack_snapshot
 from windfall.store.contract import BLOBS_AT, OWN, Snapshot, StoreError
-from windfall.store.sqlite import files
+from windfall.store.sqlite import files, packs
 from windfall.store.sqlite.store import READ_FORMATS, READ_META, READ_VERSION, named_error
 from windfall.store.view import KEYS, TABLES, Row, kept_blobs, of_state
 
@@ -98,11 +99,26 @@ class SqliteView:
         return formats.formats_of(rows, str(self.directory))
 
     def rows(self, table: str) -> Iterator[Row]:
+        found = self._rows(table)
+        return heapq.merge(found, self._packed()) if table == "records" and self._has_packs() else found
+
+    def _rows(self, table: str) -> Iterator[Row]:
         columns, keys = ", ".join(TABLES[table]), ", ".join(KEYS[table])
         with self._naming():
             cursor = self._execute(f"SELECT {columns} FROM {table}{of_state(table)} ORDER BY {keys}")
             while page := cursor.fetchmany(_PAGE):
                 yield from page
+
+    def _has_packs(self) -> bool:
+        with self._naming():
+            return self._execute(packs.ARE_THERE).fetchone() is not None
+
+    def _packed(self) -> Iterator[Row]:
+        """Packed records as rows of the table of records."""
+        with self._naming():
+            for pack in self._execute(packs.ALL):
+                for record in packs.unpacked(*pack):
+                    yield (*record[:4], crc(record.seq, record.data), record.data)
 
     def snapshots(self) -> list[tuple[int, Snapshot | None]]:
         with self._naming():
@@ -145,9 +161,22 @@ class SalvageView(SqliteView):
             return super()._blobs_at()
         return None
 
-    def rows(self, table: str) -> Iterator[Row]:
+    def _packed(self) -> Iterator[Row]:
+        """Packs that cannot be read are left out."""
+        for pack in self._rows_of("packs", "last, first, crc, data", ("last",)):
+            try:
+                records = list(packs.unpacked(*pack))
+            except StoreError as error:
+                self.lost["packs"] = error.message
+                continue
+            for record in records:
+                yield (*record[:4], crc(record.seq, record.data), record.data)
+
+    def _rows(self, table: str) -> Iterator[Row]:
+        return self._rows_of(table, ", ".join(TABLES[table]), KEYS[table])
+
+    def _rows_of(self, table: str, columns: str, keys: tuple[str, ...]) -> Iterator[Row]:
         """From the beginning as far as it goes, then from the end as far back as it goes."""
-        columns, keys = ", ".join(TABLES[table]), KEYS[table]
         seen: tuple[object, ...] | None = None
         try:
             for row in self._execute(f"SELECT {columns} FROM {table}{of_state(table)} ORDER BY {', '.join(keys)}"):
