@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from windfall import files
 from windfall.errors import BadInput
 from windfall.figures.look import LIGHT
 
@@ -16,27 +17,22 @@ DARK_LOOK = re.compile(r"@media\(prefers-color-scheme:dark\)\{:root\{[^}]*\}\}")
 NAMED_COLOUR = re.compile(r"var\((--[a-z]+)\)")
 
 
-def check_ending(path: str | Path) -> None:
-    """BadInput if a picture cannot be saved under this name. Ask before the work that the picture shows."""
+def check_picture(path: str | Path) -> None:
+    """BadInput if a picture cannot be saved there. Ask before the work that the picture shows."""
     kind = Path(path).suffix.lstrip(".").lower()
     if kind not in ENDINGS:
         raise BadInput(
             f"{path}: {f'no figure is drawn as .{kind}' if kind else 'which kind of figure?'}",
             hint=f"give the file one of these endings: {', '.join(f'.{each}' for each in ENDINGS)}",
         )
+    files.check_writable(path)
 
 
 def save(drawn: str, path: str | Path) -> Path:
-    """Write an SVG document; the ending decides the kind of file. Missing directories are made."""
+    """Write an SVG document; the ending decides the kind of file. Missing folders are made."""
     path = Path(path)
-    check_ending(path)
-    data = (drawn + "\n").encode() if path.suffix.lower() == ".svg" else _converted(drawn, path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror or error}", hint="name another file") from None
-    return path
+    check_picture(path)
+    return files.write(path, drawn + "\n" if path.suffix.lower() == ".svg" else _converted(drawn, path))
 
 
 def _converted(drawn: str, path: Path) -> bytes:

@@ -11,6 +11,7 @@ import msgspec
 
 from windfall.core.mentions import shown_job
 from windfall.core.records import Record
+from windfall.files import make_room
 
 
 def spelled(record: Record) -> dict[str, Any]:
@@ -33,6 +34,7 @@ class LogFile:
 
     def __enter__(self) -> LogFile:
         if self._path is not None:
+            make_room(self._path)
             # No time stamp in the header: the same run gives the same bytes.
             self._file = (
                 gzip.GzipFile(self._path, "wb", mtime=0) if self._path.suffix == ".gz" else open(self._path, "wb")

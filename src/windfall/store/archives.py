@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from windfall.errors import BadInput
+from windfall.files import check_writable, make_room
 
 ENDINGS = (".tar.gz", ".tar.xz", ".tar.zst")
 _ZSTD = ".tar.zst"
@@ -24,6 +25,7 @@ def check_name(path: Path) -> None:
     """BadInput unless an archive of this name can be written."""
     if not path.name.endswith(ENDINGS):
         raise BadInput(f"{path}: an archive ends with {', '.join(ENDINGS)}")
+    check_writable(path)
     if path.exists():
         raise BadInput(f"{path} is there already", hint="name another file, or move it away first")
     if path.name.endswith(_ZSTD):
@@ -33,6 +35,7 @@ def check_name(path: Path) -> None:
 def pack(directory: Path, path: Path) -> None:
     """Write what is in a directory to an archive: whole, or not there at all."""
     parts = path.with_name(f"{path.name}.part-{os.getpid()}")
+    make_room(path)
     try:
         if path.name.endswith(_ZSTD):
             plain = parts.with_name(f"{parts.name}.tar")

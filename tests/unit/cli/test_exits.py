@@ -160,3 +160,25 @@ def test_a_signal_whose_exception_nobody_can_catch_is_heard_all_the_same(number)
     with pytest.raises(wanted), exits.good_order():
         Busy()
         signal.sigtimedwait([], 30.0)
+
+
+WRITES = {
+    "--out": "x.svg", "--plot": "x.svg", "--parquet": "x.parquet", "--report": "x.html", "--log": "x.ndjson",
+    "--download": "x",
+}  # fmt: skip
+"""Options that name what a command writes, with a name that would do elsewhere."""
+WRITERS = [
+    (words, option)
+    for words in sorted(LEAVES)
+    for option in sorted({opt for each in LEAVES[words].params for opt in each.opts} & set(WRITES))
+]
+
+
+@pytest.mark.parametrize(("words", "option"), [*WRITERS, (("results",), "--csv")])
+def test_what_cannot_be_written_is_refused_before_anything_is_done(words, option, tmp_path, here, monkeypatch, capsys):
+    monkeypatch.setattr(LEAVES[words], "callback", lambda **_: pytest.fail("it went to work"))
+    (tmp_path / "file").write_text("kept")
+    unwritable = f"file/{WRITES.get(option, 'x.csv')}"
+    result = windfall(monkeypatch, capsys, *words, *arguments_of(words), option, unwritable)
+    assert result.is_short_error(2) and "file/x" in result.err and "a file is in the place" in result.err
+    assert [each.name for each in tmp_path.iterdir()] == ["file"] and (tmp_path / "file").read_text() == "kept"

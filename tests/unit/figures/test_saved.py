@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from windfall.errors import BadInput
-from windfall.figures.saved import check_ending, in_light, save
+from windfall.figures.saved import check_picture, in_light, save
 from windfall.figures.sheet import Line, Mark, Panel, sheet
 from windfall.figures.standalone import standalone
 from windfall.figures.timeline import Axis, Bar, rows_chart
@@ -31,7 +31,7 @@ def test_no_colour_is_left_to_a_browser():
 @pytest.mark.parametrize("name", ["p.xyz", "p", "p.jpg"])
 def test_another_kind_of_file_is_refused_with_the_kinds_that_there_are(name):
     with pytest.raises(BadInput) as caught:
-        check_ending(name)
+        check_picture(name)
     assert ".svg, .png, .pdf" in caught.value.hint
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from windfall.bench.harness import report, show
+from windfall.cli.show.output import plot_file
 from windfall.core.engine import Engine
 from windfall.core.events import (
     HostAsked,
@@ -41,7 +42,9 @@ FEW_TASKS, FEW_HOSTS = 100_000, 1000
 )
 @click.option("--hosts", default=100_000, show_default=True, type=click.IntRange(FEW_HOSTS), help="Most hosts.")
 @click.option("--jobs", default=1000, show_default=True, type=click.IntRange(10, FEW_TASKS // 10), help="Most jobs.")
-@click.option("--out", type=click.Path(path_type=Path), help="Draw it here: FILE.svg, FILE.png or FILE.pdf.")
+@click.option(
+    "--out", callback=plot_file, type=click.Path(path_type=Path), help="Draw it here: FILE.svg, FILE.png or FILE.pdf."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def command(tasks: int, hosts: int, jobs: int, out: Path | None, as_json: bool) -> None:
     """Take a result and hand out the next task, with ten times as many tasks, hosts or jobs at each step.
@@ -50,10 +53,6 @@ def command(tasks: int, hosts: int, jobs: int, out: Path | None, as_json: bool) 
     Example:
       windfall bench growth --tasks 100000000 --out growth.svg
     """
-    from windfall.figures.saved import check_ending
-
-    if out is not None:
-        check_ending(out)
     found = {
         "tasks": _grown("tasks", tens(FEW_TASKS, tasks), lambda n: cost_us(n, FEW_HOSTS, 1)),
         "hosts": _grown("hosts", tens(FEW_HOSTS, hosts), lambda n: cost_us(max(FEW_TASKS, 10 * n), n, 1)),

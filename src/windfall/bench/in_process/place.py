@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from windfall.cli.show.output import folder_option
 from windfall.lab.opie.tables import SIZES
 from windfall.lab.opie.world import saturated_site
 from windfall.placement import Decision, Instance, Period, Request, Scheduler, Site
@@ -138,7 +139,7 @@ def _scheduler(name: str, site: Site) -> Decides:
 @click.option("--limit", "limit_s", type=float, default=10.0, show_default=True, help="Seconds per stream, at most.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--growth", is_flag=True, help="Also from 100 to 100,000 hosts, drawn.")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("lab"), show_default=True, help="For the drawing.")
+@folder_option()
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def command(hosts: int, placements: int, limit_s: float, seed: int, growth: bool, out: Path, as_json: bool) -> None:
     """Placements per second, with eviction on a saturated site and without on a half-empty one.

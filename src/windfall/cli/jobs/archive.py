@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from windfall.cli.options import Place, json_option, place_options
-from windfall.cli.show.output import busy, plural, print_json
+from windfall.cli.show.output import busy, output_file, plural, print_json
 from windfall.client.local.server import state_location
 from windfall.client.results import ENDED
 from windfall.errors import BadInput
@@ -16,7 +16,9 @@ from windfall.units import show_bytes
 
 @click.command()
 @click.argument("job")
-@click.option("-o", "--out", required=True, metavar="FILE", help="Ends with .tar.gz, .tar.xz or .tar.zst.")
+@click.option(
+    "-o", "--out", callback=output_file, required=True, metavar="FILE", help="Ends with .tar.gz, .tar.xz or .tar.zst."
+)
 @click.option("--no-files", is_flag=True, help="Without input and output files.")
 @place_options
 @json_option

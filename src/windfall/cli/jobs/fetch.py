@@ -21,13 +21,14 @@ from windfall.cli.options import (
     staying_place_options,
     task_names,
 )
-from windfall.cli.show.output import note, plural, print_json, print_table
+from windfall.cli.show.output import note, output_file, output_folder, plural, print_json, print_table
 from windfall.cli.show.values import shown_value
 from windfall.client import Client, Job, Task
 from windfall.client.results import cause_text
 from windfall.client.showing import table
 from windfall.errors import BadInput
 from windfall.escaping import as_folder
+from windfall.files import replacing
 from windfall.units import show_duration
 
 Json = dict[str, Any]
@@ -149,12 +150,19 @@ def _names_json_file(word: str) -> bool:
 @click.command(cls=WithJsonFile)
 @click.argument("job", default="last")
 @click.argument("task", type=task_names, nargs=-1)
-@click.option("--download", metavar="DIR", help="Write output files to DIR/TASK/NAME.")
+@click.option("--download", callback=output_folder, metavar="DIR", help="Write output files to DIR/TASK/NAME.")
 @click.option(
-    "--csv", "csv_file", metavar="FILE", help="Write a table: parameters, command, host, times, exit, output."
+    "--csv",
+    "csv_file",
+    callback=output_file,
+    metavar="FILE",
+    help="Write a table: parameters, command, host, times, exit, output.",
 )
-@click.option("--parquet", "parquet_file", metavar="FILE", help="The same table as a Parquet file (needs pyarrow).")
-@click.option("--json-file", metavar="FILE", hidden=True)
+@click.option(
+    "--parquet", "parquet_file", callback=output_file, metavar="FILE",
+    help="The same table as a Parquet file (needs pyarrow).",
+)  # fmt: skip
+@click.option("--json-file", callback=output_file, metavar="FILE", hidden=True)
 @place_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; --json FILE.json writes the same table to a file.")
 def results(
@@ -199,20 +207,12 @@ def results(
 
 
 def _write_table(rows: Iterator[Json], write: Callable[..., int], path: Path, as_json: bool) -> None:
-    # Beside the old file and then in its place: what was there is not lost to an error in the middle.
-    unfinished = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as unfinished:
         if write is table.write_parquet:
             count = write(rows, unfinished)
         else:
             with open(unfinished, "w", newline="", encoding="utf-8") as file:
                 count = write(rows, file)
-        unfinished.replace(path)
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror or error}", hint="name another file") from None
-    finally:
-        unfinished.unlink(missing_ok=True)
     if as_json:
         print_json({"path": str(path), "rows": count})
     else:

@@ -12,7 +12,7 @@ from windfall.api.answers import JobStatus
 from windfall.cli.options import Place, json_option, place_options
 from windfall.cli.show import page
 from windfall.cli.show.money import outcome_lines
-from windfall.cli.show.output import plain, plural, print_json
+from windfall.cli.show.output import output_file, plain, plural, print_json
 from windfall.client.results import cause_text
 from windfall.errors import BadInput
 from windfall.figures.timeline import escaped
@@ -24,7 +24,10 @@ PAGE_SUFFIXES = ("", ".html", ".htm")
 
 @click.command()
 @click.argument("job", default="last")
-@click.option("-o", "--out", default="report.html", show_default=True, metavar="FILE", help="Where to write the page.")
+@click.option(
+    "-o", "--out", callback=output_file, default="report.html", show_default=True, metavar="FILE",
+    help="Where to write the page.",
+)  # fmt: skip
 @click.option("--fleet", metavar="NAME", help="A page about this fleet: its machines, their load, slack of its jobs.")
 @place_options
 @json_option

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
+from windfall import files
 from windfall.api.small import WorkflowClass, WorkflowGraph
 from windfall.cli.options import Place, json_option, place_options
-from windfall.cli.show.output import plot_file, plural, print_json, print_table, wrote
-from windfall.errors import BadInput
+from windfall.cli.show.output import output_file, plot_file, plural, print_json, print_table, wrote
 from windfall.units import show_duration
 
 Json = dict[str, Any]
@@ -122,7 +121,10 @@ def check(file: str, as_json: bool) -> None:
 
 @workflow.command()
 @click.argument("job", default="last")
-@click.option("-o", "--out", default="-", metavar="FILE", help="Where to write it; standard output if not said.")
+@click.option(
+    "-o", "--out", callback=output_file, default="-", metavar="FILE",
+    help="Where to write it; standard output if not said.",
+)  # fmt: skip
 @place_options
 def export(job: str, out: str, place: Place) -> None:
     """Write a workflow that has ended in WfCommons' WfFormat 1.5, with measured run times, memory and files.
@@ -142,11 +144,7 @@ def export(job: str, out: str, place: Place) -> None:
     if out == "-":
         click.echo(text)
         return
-    try:
-        Path(out).write_text(text + "\n")
-    except OSError as error:
-        raise BadInput(f"{out} cannot be written: {error.strerror}", hint="choose another file") from None
-    wrote(out)
+    wrote(files.write(out, text + "\n"))
 
 
 @workflow.command()

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import click
 
+from windfall import files
 from windfall.bags.sbatch import as_toml, read_sbatch
 from windfall.cli.options import json_option
-from windfall.cli.show.output import plural, print_json
+from windfall.cli.show.output import output_file, plural, print_json
 from windfall.client.local.server import here
 from windfall.errors import BadInput
 
@@ -31,7 +32,13 @@ def import_group() -> None:
 
 @import_group.command()
 @click.argument("file")
-@click.option("-o", "--out", metavar="FILE", help="Where to write the job file; standard output if not said.")
+@click.option(
+    "-o",
+    "--out",
+    callback=output_file,
+    metavar="FILE",
+    help="Where to write the job file; standard output if not said.",
+)
 @click.option("--ignore", multiple=True, metavar="NAME", help="Leave a directive out that is not carried over.")
 @json_option
 def sbatch(file: str, out: str | None, ignore: tuple[str, ...], as_json: bool) -> None:
@@ -53,7 +60,7 @@ def sbatch(file: str, out: str | None, ignore: tuple[str, ...], as_json: bool) -
         if not as_json:
             click.echo(as_toml(found), nl=False)
         return
-    _write(out, as_toml(found))
+    files.write(out, as_toml(found))
     if not as_json:
         slots = "" if found.slots is None else f"--slots {found.slots} "
         click.echo(f"wrote {out}.  try: windfall run {slots}{shlex.quote(out)}")
@@ -61,7 +68,13 @@ def sbatch(file: str, out: str | None, ignore: tuple[str, ...], as_json: bool) -
 
 @import_group.command()
 @click.argument("folder")
-@click.option("-o", "--out", metavar="FILE", help="Where to write the workflow; standard output if not said.")
+@click.option(
+    "-o",
+    "--out",
+    callback=output_file,
+    metavar="FILE",
+    help="Where to write the workflow; standard output if not said.",
+)
 def pegasus(folder: str, out: str | None) -> None:
     """Make a workflow file (WfFormat) of the submit directory of a run of Pegasus 5.
 
@@ -79,7 +92,13 @@ def pegasus(folder: str, out: str | None) -> None:
 
 @import_group.command()
 @click.argument("folder")
-@click.option("-o", "--out", metavar="FILE", help="Where to write the workflow; standard output if not said.")
+@click.option(
+    "-o",
+    "--out",
+    callback=output_file,
+    metavar="FILE",
+    help="Where to write the workflow; standard output if not said.",
+)
 def nextflow(folder: str, out: str | None) -> None:
     """Make a workflow file (WfFormat) of a run of Nextflow.
 
@@ -103,19 +122,12 @@ def _import_trace(system: str, folder: str, out: str | None) -> None:
     if out is None:
         click.echo(text, nl=False)
     else:
-        _write(out, text)
+        files.write(out, text)
         tasks = f"{plural(len(spec.tasks), 'task')}, {plural(spec.graph.edges, 'edge')}"
         click.echo(f"wrote {out}: {tasks}.  try: windfall workflow check {shlex.quote(out)}")
     silent = [task.id for task in spec.tasks if not task.runtime_s]
     if silent:
         click.echo(f"windfall: no run time was recorded of {plural(len(silent), 'task')}, as {silent[0]}", err=True)
-
-
-def _write(out: str, text: str) -> None:
-    try:
-        Path(out).write_text(text)
-    except OSError as error:
-        raise BadInput(f"{out} cannot be written: {error.strerror}", hint="choose another file") from None
 
 
 def _text(file: str) -> str:

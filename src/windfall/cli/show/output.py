@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -13,6 +14,7 @@ import msgspec
 
 from windfall.cli.show.terminal import drawn_on
 from windfall.escaping import visible
+from windfall.files import check_folder, check_writable
 from windfall.units import show_clock, show_deadline
 
 if TYPE_CHECKING:
@@ -105,12 +107,34 @@ def note(text: str) -> None:
 
 
 def plot_file(context: click.Context, option: click.Parameter, path: str | None) -> str | None:
-    """Callback of `--plot`: refuse a name that no figure can be saved under before anything is computed."""
+    """Callback of `--plot`: refuse a place where no figure can be saved before anything is computed."""
     if path is not None:
-        from windfall.figures.saved import check_ending
+        from windfall.figures.saved import check_picture
 
-        check_ending(path)
+        check_picture(path)
     return path
+
+
+def output_file(context: click.Context, option: click.Parameter, path: Any) -> Any:
+    """Callback of options that name a file to write: refuse what cannot be written before anything is done."""
+    if path is not None and str(path) != "-":
+        check_writable(path)
+    return path
+
+
+def output_folder(context: click.Context, option: click.Parameter, path: Any) -> Any:
+    """Callback of options that name a folder to write into: refuse what cannot be written before anything is done."""
+    if path is not None:
+        check_folder(path)
+    return path
+
+
+def folder_option(default: str = "lab") -> Callable[[Any], Any]:
+    """`--out` of commands that write several files."""
+    return click.option(
+        "--out", callback=output_folder, type=click.Path(path_type=Path), default=Path(default), show_default=True,
+        metavar="DIR", help="Where to write.",
+    )  # fmt: skip
 
 
 def wrote(path: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from windfall.errors import BadInput
+from windfall import files
 from windfall.figures.look import PALETTE
 from windfall.figures.look import STYLE as CHARTS
 from windfall.figures.timeline import escaped
@@ -21,15 +21,12 @@ th{color:var(--soft);font-weight:500}td{border-top:1px solid var(--line)}p{margi
 def write(
     path: Path, title: str, paragraphs: Sequence[str], figures: Sequence[tuple[str, str]], after: str = ""
 ) -> None:
-    """`figures`: (heading, a picture as HTML); `after`: HTML below. Makes missing directories."""
+    """`figures`: (heading, a picture as HTML); `after`: HTML below. Makes missing folders."""
     text = "".join(f"<p>{escaped(paragraph)}</p>" for paragraph in paragraphs if paragraph)
     images = "".join(f"<h2>{escaped(name)}</h2>{drawn}" for name, drawn in figures)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(
-            f"<!doctype html><html lang=en><meta charset=utf-8><title>{escaped(title)}</title>"
-            f"<meta name=viewport content='width=device-width'><style>{PALETTE}{STYLE}{CHARTS}</style>"
-            f"<h1>{escaped(title)}</h1>{text}{images}{after}</html>"
-        )
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}", hint="name another file: --out report.html") from None
+    files.write(
+        path,
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{escaped(title)}</title>"
+        f"<meta name=viewport content='width=device-width'><style>{PALETTE}{STYLE}{CHARTS}</style>"
+        f"<h1>{escaped(title)}</h1>{text}{images}{after}</html>",
+    )

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from windfall.cli.processes import processes
-from windfall.cli.show.output import console, print_json, print_table
+from windfall.cli.show.output import console, plot_file, print_json, print_table, wrote
 from windfall.errors import BadInput
 from windfall.units import show_usd
 
@@ -34,7 +34,7 @@ Json = dict[str, Any]
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="First random world.")
 @click.option("--jobs", type=click.IntRange(1), metavar="P", help="Random worlds at a time; default: all cores.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("--plot", metavar="PNG", help="Draw stated against observed shares.")
+@click.option("--plot", callback=plot_file, metavar="FILE", help="Draw stated against observed shares.")
 def calibration_command(
     chosen: tuple[str, ...], runs: int | None, forecasts: int, true_runs: int, worlds: int | None, seed: int,
     jobs: int | None, as_json: bool, plot: str | None,
@@ -77,7 +77,7 @@ def calibration_command(
         from windfall.figures.calibration import calibration_picture
         from windfall.figures.saved import save
 
-        save(calibration_picture(found), plot)
+        wrote(save(calibration_picture(found), plot))
     rows = [_row(judged) for judged in found]
     if as_json:
         print_json({"runs": runs, "forecasts": forecasts, "true_runs": true_runs, "settings": rows})

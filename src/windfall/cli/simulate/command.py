@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from windfall.cli.show.output import note, plural, print_json, print_table
+from windfall.cli.show.output import note, output_file, plural, print_json, print_table
 from windfall.cli.simulate.calibration import calibration_command
 from windfall.cli.simulate.planners import planners_command
 from windfall.cli.simulate.runs import many, progress, read_scenario, sweep_options
@@ -41,9 +41,16 @@ simulate.add_command(calibration_command)
 @click.option("--seed", type=click.IntRange(0), default=None, help="One run under this seed (default: seed 1).")
 @click.option("--seeds", type=click.IntRange(1), default=None, metavar="K", help="K runs, seeds 1 to K.")
 @click.option(
-    "--log", type=click.Path(path_type=Path), metavar="FILE", help="Write the run's log, as windfall events --json."
+    "--log",
+    type=click.Path(path_type=Path),
+    callback=output_file,
+    metavar="FILE",
+    help="Write the run's log, as windfall events --json.",
 )
-@click.option("--report", type=click.Path(path_type=Path), metavar="HTML", help="Write a page of figures of the run.")
+@click.option(
+    "--report", type=click.Path(path_type=Path), callback=output_file, metavar="HTML",
+    help="Write a page of figures of the run.",
+)  # fmt: skip
 @click.option("--replay", metavar="STATE", help="Fit the world to a live state: a directory or postgresql://...")
 @sweep_options
 def run_command(
@@ -171,9 +178,6 @@ def _one(scenario: Any, seed: int, log: Path | None, report: Path | None) -> Any
     """One run here, with its log and its page where asked for."""
     from windfall.sim.run import run
 
-    for path in (log, report):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise BadInput(f"there is no directory for {path}", hint=f"mkdir -p {path.parent}")
     seen: list[tuple[Any, ...]] = []
     with progress(f"simulating {scenario.name}") as show:
         outcome, world = run(

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from windfall.cli.processes import processes
-from windfall.cli.show.output import console, note
+from windfall.cli.show.output import console, folder_option, note
 from windfall.figures.sheet import Line, Panel, sheet
 from windfall.figures.sheet import write as write_svg
 from windfall.lab.gridbot.experiments import EXPERIMENTS, Finding, Means
@@ -25,7 +25,7 @@ from windfall.lab.gridbot.experiments import EXPERIMENTS, Finding, Means
 )
 @click.option("--seeds", type=click.IntRange(1), default=5, show_default=True, help="Runs of each experiment.")
 @click.option("--jobs", type=click.IntRange(1), default=None, metavar="P", help="Runs at a time; default: all cores.")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("lab"), show_default=True, help="Where to write.")
+@folder_option()
 @click.option("--list", "listed", is_flag=True, help="Name the experiments.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from windfall.cli.show.output import folder_option
 from windfall.errors import BadInput
 from windfall.lab import cases
 from windfall.lab.hads import report as hads_report
@@ -26,7 +27,7 @@ BASELINES = ("hads-as-printed", "windfall", "on-demand")
 
 
 @click.command("hads")
-@click.option("--out", default="lab", show_default=True, metavar="DIR")
+@folder_option()
 @click.option("--seeds", default=200, show_default=True, type=click.IntRange(2), help="Runs of each cell.")
 @click.option(
     "--planner", "planners", multiple=True, metavar="NAME", help="Only this one; may be repeated. Default: all."
@@ -34,7 +35,7 @@ BASELINES = ("hads-as-printed", "windfall", "on-demand")
 @click.option("--jobs", type=click.IntRange(1), help="Processes. Default: all cores.")
 @click.option("--fresh", is_flag=True, help="Delete earlier results; otherwise they are used again.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON document.")
-def command(out: str, seeds: int, planners: Sequence[str], jobs: int | None, fresh: bool, as_json: bool) -> None:
+def command(out: Path, seeds: int, planners: Sequence[str], jobs: int | None, fresh: bool, as_json: bool) -> None:
     """Run the experiments of HADS again with every planner: a bag with a deadline on machines that may hibernate.
 
     Three jobs, five scenarios of hibernation, 200 seeds of each, beside the paper's numbers. An interrupted run
@@ -47,7 +48,7 @@ def command(out: str, seeds: int, planners: Sequence[str], jobs: int | None, fre
     for name in planners:
         if name not in PLANNERS:
             raise BadInput(f"there is no planner '{name}'", hint=f"one of {', '.join(PLANNERS)}")
-    target = Path(out) / "hads"
+    target = out / "hads"
     store = target / "cases.ndjson"
     if fresh:
         store.unlink(missing_ok=True)

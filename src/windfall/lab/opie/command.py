@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from windfall.cli.show.output import folder_option
 from windfall.figures.sheet import Bars, Line, Panel, sheet, write
 from windfall.lab import data
 from windfall.lab.opie import nova
@@ -125,7 +126,7 @@ def weeks(copies: Sequence[int], seed: int, tell: Callable[[str], None]) -> list
 
 
 @click.command()
-@click.option("--out", type=click.Path(path_type=Path), default=Path("lab"), show_default=True, help="Where to write.")
+@folder_option()
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides ties and the made-up sites.")
 @click.option("--quick", is_flag=True, help="24 and 100 hosts only, and no week of pods.")
 @click.option("--nova", "on_nova", is_flag=True, help="Tables 3 to 6 and figure 2 on a real OpenStack Nova instead.")

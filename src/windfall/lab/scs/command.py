@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from windfall.bench.in_process.scs import measure_all
+from windfall.cli.show.output import folder_option
 from windfall.lab import cases
 from windfall.lab.scs.cell import one_case
 from windfall.lab.scs.load import APPLICATIONS, DEADLINES_H, HOURS, PATTERNS
@@ -31,7 +32,7 @@ from windfall.lab.scs.report import (
 
 
 @click.command("scs")
-@click.option("--out", default="lab", show_default=True, metavar="DIR")
+@folder_option()
 @click.option(
     "--sets", default=2, show_default=True, help="Random sets of task times for each combination; 50: as in the paper."
 )
@@ -44,7 +45,7 @@ from windfall.lab.scs.report import (
 @click.option("--fresh", is_flag=True, help="Delete earlier results; otherwise they are used again.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON document.")
 def command(
-    out: str, sets: int, hours: float, first_set: int, figures: tuple[int, ...], jobs: int | None, fresh: bool,
+    out: Path, sets: int, hours: float, first_set: int, figures: tuple[int, ...], jobs: int | None, fresh: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Run the stream experiments of SCS again: cost, utilisation, volume, errors in estimates, overhead of the loop.
@@ -58,7 +59,7 @@ def command(
     Example:
       windfall lab scs --sets 1 --hours 12
     """
-    target = Path(out) / "scs"
+    target = out / "scs"
     store = target / "cases.ndjson"
     if fresh:
         store.unlink(missing_ok=True)

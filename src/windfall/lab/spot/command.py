@@ -13,6 +13,7 @@ import click
 import msgspec
 import numpy as np
 
+from windfall.cli.show.output import folder_option
 from windfall.errors import BadInput
 from windfall.figures.sheet import Line, Mark, Panel, sheet, write
 from windfall.lab import cases, data
@@ -227,7 +228,7 @@ class Run:
 @click.option("--ondemand", "ondemand_usd", type=float, default=3.06, show_default=True, help="USD an hour.")
 @click.option("--jobs", type=click.IntRange(1), help="Processes [default: one per core].")
 @click.option("--resume", is_flag=True, help="Go on where a broken run of the same version stopped.")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("lab"), show_default=True)
+@folder_option()
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def command(
     experiment: str,

@@ -14,7 +14,7 @@ import click
 import msgspec
 import numpy as np
 
-from windfall.cli.show.output import console
+from windfall.cli.show.output import console, folder_option
 from windfall.cli.timeout.command import jsonable
 from windfall.figures.sheet import SOFT, Line, Mark, Panel, sheet, write
 from windfall.lab.data import root
@@ -30,7 +30,7 @@ from windfall.timeouts.process import Process
 
 
 @click.command()
-@click.option("--out", type=click.Path(path_type=Path), default=Path("lab/timeouts"), show_default=True)
+@folder_option("lab/timeouts")
 @click.option("--seeds", type=click.IntRange(2), default=20, show_default=True, help="Runs of each random experiment.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of the text.")
 def command(out: Path, seeds: int, as_json: bool) -> None:

@@ -15,6 +15,7 @@ import click
 import numpy as np
 from msgspec import structs
 
+from windfall.cli.show.output import folder_option
 from windfall.errors import BadInput
 from windfall.figures.sheet import Line, Panel, sheet, write
 from windfall.lab import cases, data
@@ -44,14 +45,14 @@ OFFERS = (
 @click.command("workflows")
 @click.option("--data", "folder", metavar="DIR", help="Folder of WfFormat files. Default: the shared traces.")
 @click.option("--offers", "offers_file", metavar="FILE", help="Prices per hour to use instead of the built-in four.")
-@click.option("--out", default="lab", show_default=True, metavar="DIR")
+@folder_option()
 @click.option("--only", default="", metavar="TEXT", help="Only files whose path contains this.")
 @click.option("--bound-s", default=30.0, show_default=True, help="Seconds for each lower bound.")
 @click.option("--jobs", type=int, help="Processes. Default: all cores.")
 @click.option("--fresh", is_flag=True, help="Delete earlier results; otherwise they are used again.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON document.")
 def command(
-    folder: str | None, offers_file: str | None, out: str, only: str, bound_s: float, jobs: int | None, fresh: bool,
+    folder: str | None, offers_file: str | None, out: Path, only: str, bound_s: float, jobs: int | None, fresh: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Run every planner on every workflow: deadlines of 1.1 to 4 critical paths, billed by the hour and by the second.
@@ -71,7 +72,7 @@ def command(
         )
     if importlib.util.find_spec("ortools") is None:
         raise BadInput("the bound needs OR-tools", hint="try: pip install 'windfall[bounds]'")
-    target = Path(out) / "workflows"
+    target = out / "workflows"
     store = target / "cases.ndjson"
     if fresh:
         for kept in (store, target / "bounds.ndjson"):
