@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -34,7 +35,7 @@ def test_a_link_still_leads_where_it_led_and_the_rights_stay(tmp_path):
 
 def test_a_device_and_a_pipe_are_written_to_and_not_replaced(tmp_path):
     write("/dev/null", "nothing is kept")
-    assert not os.path.isfile("/dev/null")
+    assert not Path("/dev/null").is_file()
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -61,7 +62,7 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_made(place, word, tmp_
         with pytest.raises(BadInput) as error:
             refuse(place)
         assert word in error.value.message and error.value.hint
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "folder"] and not list((tmp_path / "folder").iterdir())
+    assert sorted(each.name for each in tmp_path.rglob("*")) == ["file", "folder"]
 
 
 def test_a_folder_is_refused_where_a_file_is(tmp_path):
