@@ -152,7 +152,8 @@ class Scene:
         (bin_folder / "make").write_text(PROGRAM)
         for file in bin_folder.iterdir():
             file.chmod(0o755)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("WINDFALL_")}
+        own = [name for name in os.environ if name.startswith("WINDFALL_") and name != "WINDFALL_DATA"]
+        kept = {name: value for name, value in os.environ.items() if name not in own}
         self.env = {
             **kept, "PATH": f"{bin_folder}:{kept['PATH']}", "TMPDIR": str(folder), "HOME": str(folder),
             "SHELL": "/bin/bash", "PYTHONPATH": str(ROOT / "src"),
