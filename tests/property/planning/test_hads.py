@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from windfall.planning.contract import Machine, Phase, Running, Snapshot, Task
@@ -127,6 +127,8 @@ class World:
 naps = st.lists(st.tuples(st.floats(0.5, 4_000), st.integers(0, 9), st.sampled_from([30.0, 400.0, 1e9])), max_size=8)
 
 
+# It hibernates again just after it has resumed, when a rescue would be late.
+@example(times=[20, 265, 153, 95], spare=1.375, naps=[(325.0, 0, 400.0), (727.0, 0, 30.0)])
 @settings(max_examples=150, deadline=None)
 @given(times=st.lists(st.integers(20, 600), min_size=1, max_size=14), spare=st.floats(1.15, 2.5), naps=naps)
 def test_no_hibernation_makes_it_miss_the_deadline(times, spare, naps):

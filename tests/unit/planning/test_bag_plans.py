@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from windfall.lab.hads.world import AC_S, DEADLINE_S, job, offers
+from windfall.planning.bags.cover import early_rescue_usd
 from windfall.planning.bags.feasibility import earliest_deadline_t, fits_by
 from windfall.planning.bags.packing import Bin, Item, fill, fresh, longest_first
 from windfall.planning.bags.planning_pass import PlanningPass
@@ -360,6 +362,24 @@ def test_spot_is_not_rented_if_a_rescue_would_begin_before_it_has_done_anything(
     assert set(markets(tight)) == {ONDEMAND}
     mean_cores = PLANNERS[DEFAULT](Snapshot(t=0.0, deadline_t=7200.0, tasks=tasks, machines=(), offers=(spot, steady)))
     assert set(markets(mean_cores)) == {SPOT}
+
+
+def test_the_price_of_an_early_rescue_grows_smoothly_as_the_deadline_comes_nearer():
+    """It was the whole rescue or nothing: spot first went from $0.74 to $2.27 within two milliseconds."""
+    spot = Offer(name="s", pool="c", price_usd=0.03, cores=2, lag_s=120.0, limit=20, market=SPOT)
+    steady = Offer(name="o", pool="c", price_usd=0.085, cores=2, lag_s=120.0, limit=20)
+    tasks = {number: Task(number, 480.0, mean_s=320.0) for number in range(200)}
+
+    def early_usd(deadline_t: float) -> float:
+        decided = PlanningPass(
+            Snapshot(t=0.0, deadline_t=deadline_t, tasks=tasks, machines=(), offers=(spot, steady)), 5.0, ()
+        )
+        decided.decide()
+        return early_rescue_usd(decided)
+
+    found = [early_usd(2420.0 + 20.0 * step) for step in range(14)]
+    assert found[0] > 1.0 and found[-1] < 0.3
+    assert max(abs(after - before) for before, after in pairwise(found)) < 0.25
 
 
 def test_on_demand_machines_share_one_queue_where_tasks_of_unknown_length_can_begin_in_time():

@@ -12,9 +12,10 @@ import math
 from msgspec import Struct
 from msgspec.structs import replace
 
-from windfall.planning.bags.packing import Item, is_usable
+from windfall.planning.bags.packing import Bin, Item, is_usable
 from windfall.planning.bags.planning_pass import PlanningPass
-from windfall.planning.bags.safety_net import SafetyNet
+from windfall.planning.bags.safety_net import SafetyNet, price_usd
+from windfall.planning.bags.shared_queue import run_times
 from windfall.planning.contract import ONDEMAND, SPOT, Phase, Plan
 from windfall.planning.room import room_in
 
@@ -54,6 +55,31 @@ def covered(decided: PlanningPass) -> Cover:
             return Cover(freed, at_risk, freed_t)
     cover.is_late = True
     return cover
+
+
+def early_rescue_usd(decided: PlanningPass) -> float:
+    """Expected dollars for a rescue that begins before new spot machines have ended their first tasks.
+
+    The price of a whole rescue at the last safe moment, times the share of first tasks that still run then. The share
+    follows the law of run times: it falls smoothly as the deadline moves away.
+    """
+    new = [bin for bin in decided.bins if bin.is_new and bin.offer.market == SPOT and bin.placed]
+    safety_net, at_risk = decided.safety_net_after(), decided.at_risk()
+    latest_t = safety_net.latest_t(at_risk)
+    if not new or not decided.t < latest_t < math.inf:
+        return 0.0
+    share = math.fsum(_still_runs(decided, bin, latest_t) for bin in new) / len(new)
+    return share * price_usd(safety_net.rescue(at_risk, latest_t)[0], latest_t) if share > 0.0 else 0.0
+
+
+def _still_runs(decided: PlanningPass, bin: Bin, at_t: float) -> float:
+    """The chance that the first task of a machine still runs at that moment."""
+    first, snapshot = bin.placed[0], decided.snapshot
+    item = decided.items[first.item]
+    law = run_times(
+        item.task.seconds_on(bin.offer), item.quantile_s(bin.offer), snapshot.run_time_quantile or snapshot.confidence
+    )
+    return 1.0 - law.share_within(at_t - first.start_t)
 
 
 def make_room(decided: PlanningPass, plan: Plan) -> None:

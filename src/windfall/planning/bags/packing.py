@@ -20,6 +20,9 @@ NO_LIMIT = 2**62
 MAX_TASKS_PACKED_EXACTLY = 300
 """Above this, the gaps at the end of each core are too small to matter."""
 
+MERGED_WITHIN, MIN_SIZE_S = 0.02, 1e-3
+"""Of very many different tasks, those whose run times differ by at most 2 % are planned as equal ones."""
+
 
 class Item(Struct):
     """`count` equal tasks to place; `ids` names them where the snapshot does. On spot they must end by `due_t`.
@@ -102,6 +105,32 @@ def expected(item: Item) -> Item:
         return item
     slack_s = task.runtime_s - task.mean_s
     return Item(replace(task, runtime_s=task.mean_s, mean_s=None), item.count, item.ids, item.due_t, slack_s)
+
+
+def merged(items: Iterable[Item]) -> list[Item]:
+    """The items; of more than `MAX_TASKS_PACKED_EXACTLY` different ones, those that are nearly alike as one item.
+
+    Its run time is their mean, its quantile the highest of theirs.
+    """
+    found = list(items)
+    if len(found) <= MAX_TASKS_PACKED_EXACTLY:
+        return found
+    alike: dict[tuple[Task, int], list[Item]] = {}
+    for item in found:
+        size = math.floor(math.log(max(item.task.runtime_s, MIN_SIZE_S)) / MERGED_WITHIN)
+        alike.setdefault((replace(item.task, id=-1, runtime_s=0.0, mean_s=None), size), []).append(item)
+    return [_as_one(group) for group in alike.values()]
+
+
+def _as_one(items: list[Item]) -> Item:
+    if len(items) == 1:
+        return items[0]
+    count = sum(item.count for item in items)
+    mean_s = math.fsum(item.task.runtime_s * item.count for item in items) / count
+    quantile_s = max(item.task.runtime_s + item.slack_s for item in items)
+    ids = [number for item in longest_first(items) for number in item.ids]
+    due_t = min(item.due_t for item in items)
+    return Item(replace(items[0].task, runtime_s=mean_s), count, ids, due_t, quantile_s - mean_s)
 
 
 def width(task: Task, offer: Offer) -> int:

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heapreplace
 
-import numpy as np
 from msgspec.structs import replace
 
 from windfall.planning.bags.absent_spot import spot_is_back, spot_is_refused
-from windfall.planning.bags.alike import Alike
+from windfall.planning.bags.alike import Alike, Kind, kind_of
 from windfall.planning.bags.hibernated import resume_limit_t, take_over
 from windfall.planning.bags.late import place_late
+from windfall.planning.bags.leases import Leases, Useless
 from windfall.planning.bags.packing import (
     MAX_TASKS_PACKED_EXACTLY,
     TOLERANCE_S,
@@ -35,6 +35,7 @@ from windfall.planning.bags.packing import (
     fresh,
     is_usable,
     longest_first,
+    merged,
     ondemand_offers,
     spread,
     width,
@@ -46,14 +47,12 @@ from windfall.planning.contract import ONDEMAND, SPOT, Phase, Rejected, Snapshot
 from windfall.planning.offers import Offer
 from windfall.planning.room import market_key
 
-CORE_FILL_RATIO = 0.97
-"""Share of a core's leased time that is used: tasks of unequal length leave gaps at the end."""
-LEASE_LENGTHS_TRIED = 3
-"""Leases tried for each offer: the shortest that holds the longest task, and the next longer ones."""
 EARLY_SPOT_PREMIUM = 0.25
 """Prefer spot that starts sooner if it costs at most 25 % more per task."""
 RENEWED_TOGETHER_PREMIUM = 0.02
-"""In a very large bag, machines whose renewals differ by at most this much per task are renewed at once."""
+"""In a large bag, machines whose renewals differ by at most this much per task are renewed at once."""
+BATCHES, BATCHES_OF_UNNAMED = 8, 4
+"""Of many equal machines, those for this part of the tasks are bought at once."""
 SPREAD_PREMIUM = 0.05
 """A spot machine that would be lost together with all others is worth 5 % less than one that is lost alone."""
 SPOT_COST_MARGIN = 1.25
@@ -85,9 +84,6 @@ class PlanningPass:
         self.bins.sort(key=lambda bin: (bin.offer.market == SPOT, bin.name))
         self.places = {bin.name: place for place, bin in enumerate(self.bins)}
         self._alike_bins = Alike()
-        self._item_seconds: dict[tuple[str, str], list[float]] = {}
-        self._steps_s: dict[tuple[str, str], float] = {}
-        self._renewals: dict[tuple[tuple[str, str], float, float], float] = {}
         self.spot_cores = Counter[str]()
         for bin in self.bins:
             self.spot_cores[bin.offer.key] += bin.offer.cores * (bin.offer.market == SPOT)
@@ -116,6 +112,7 @@ class PlanningPass:
             self.prices = Prices(snapshot, self.seconds, max(1, count), margin_s, task_class, self.mean_cores)
         else:
             self.prices = before.prices
+        self.leases = Leases(self)
         for bin in self.bins:
             bin.stretch = self.stretch(bin.offer)
 
@@ -138,7 +135,7 @@ class PlanningPass:
             item = alike.setdefault(replace(task, id=-1), Item(task, 0, []))
             item.count += 1
             item.ids.append(number)
-        return [self._due(item) for item in (*found, *alike.values()) if item.count]
+        return merged([self._due(item) for item in (*found, *alike.values()) if item.count])
 
     def _find_hibernated(self) -> list[HibernatedMachine]:
         found = []
@@ -268,8 +265,6 @@ class PlanningPass:
 
     def wanted(self, choices: list[Choice]) -> list[Choice]:
         """The choices that this planner may buy."""
-        if self.ondemand_only:
-            return [choice for choice in choices if choice.bin.offer.market == ONDEMAND]
         return choices
 
     def _share_queue(self, left: list[int]) -> None:
@@ -333,8 +328,9 @@ class PlanningPass:
 
     def _buy(self, left: list[int]) -> None:
         """Buy leases for the tasks that are left, the cheapest per task first."""
-        useless: set[tuple[str, str, float]] = set()
-        self._alike_bins, self._item_seconds = Alike(self.bins), {}
+        useless: Useless = set()
+        at_once = BATCHES_OF_UNNAMED if self.snapshot.groups else BATCHES
+        self._alike_bins, self.leases = Alike(self.bins), Leases(self)
         while any(left):
             count = sum(left)
             choices = self.wanted(self._choices(left, useless))
@@ -343,25 +339,25 @@ class PlanningPass:
             best = self.best(choices)
             self._note_other(best, choices, count)
             before = self._there(best.bin)
-            seconds = self._seconds_on(best.bin.offer)
+            seconds = self.leases.seconds_on(best.bin.offer)
             placed = fill(best.bin, self.items, left, self.by_t, seconds)
             if not placed:
                 useless.add((best.bin.name, best.bin.offer.key, best.bin.keep_t))
                 continue
             self._take(best)
             # In a large bag buy several at once: the next best choices would be the same.
-            for more in self._alike(best.bin, before, count // (8 * placed)):
+            for more in self._alike(best.bin, before, count // (at_once * placed)):
                 fill(more, self.items, left, self.by_t, seconds)
                 self._take(replace(best, bin=more))
-            if before is not None and self.snapshot.groups:
+            if before is not None and count > MAX_TASKS_PACKED_EXACTLY:
                 self._renew_others(best, choices, left)
             self._share_queue(left)
 
     def _renew_others(self, best: Choice, choices: Sequence[Choice], left: list[int]) -> None:
-        """Renew other machines of a very large bag that cost hardly more: one a round would take too many rounds."""
+        """Renew other machines of a large bag that cost hardly more: one a round would take too many rounds."""
         most_usd = best.per_task_usd * (1.0 + RENEWED_TOGETHER_PREMIUM)
         for choice in [c for c in choices if c is not best and not c.bin.is_new and c.per_task_usd <= most_usd]:
-            if any(left) and fill(choice.bin, self.items, left, self.by_t, self._seconds_on(choice.bin.offer)):
+            if any(left) and fill(choice.bin, self.items, left, self.by_t, self.leases.seconds_on(choice.bin.offer)):
                 self._take(choice)
 
     def _note_other(self, best: Choice, choices: Sequence[Choice], count: int) -> None:
@@ -417,6 +413,7 @@ class PlanningPass:
         if place is None:
             self._add(choice.bin)
         else:
+            self.leases.taken(kind_of(self.bins[place]), place)
             self._alike_bins.change(self.bins[place], choice.bin, place)
             self.bins[place] = choice.bin
 
@@ -432,104 +429,22 @@ class PlanningPass:
         self._add(bin)
         self.bought_usd += bin.offer.price_usd + bin.offer.start_usd
 
-    def _choices(self, left: Sequence[int], useless: set[tuple[str, str, float]]) -> list[Choice]:
-        """A longer lease of each machine, and `LEASE_LENGTHS_TRIED` leases of a new machine of each offer."""
-        waiting = [place for place, count in enumerate(left) if count > 0]
-        spans: dict[tuple[str, str], tuple[float, float]] = {}
-        found: dict[tuple[object, ...], tuple[Bin, float]] = {}
-        # Equivalent machines are priced once.
-        for alike, place in self._alike_bins.firsts():
-            bin = self.bins[place]
-            if not bin.keep_t < self.by_t:
-                continue
-            if alike[0] not in spans:
-                spans[alike[0]] = self._span_s(bin.offer, waiting)
-            shortest_s, step_s = spans[alike[0]][0], self._step_s(bin.offer)
-            keep_t = bin.keep_t + step_s * math.ceil(max(1.0, (alike[2] + shortest_s - bin.keep_t) / step_s))
-            if (bin.name, bin.offer.key, keep_t) not in useless:
-                longer = replace(bin, keep_t=keep_t, free_t=list(bin.free_t), placed=list(bin.placed))
-                found[alike] = longer, self._renewal_usd(bin, keep_t)
-        name = f"new-{len(self.bins)}"
-        for offer in self.snapshot.offers:
-            if self.left.of(offer) <= 0:
-                continue
-            step_s = self._step_s(offer)
-            longest_s = offer.lag_s + self._span_s(offer, waiting)[1]
-            for steps in range(math.ceil(longest_s / step_s), math.ceil(longest_s / step_s) + LEASE_LENGTHS_TRIED):
-                if (name, offer.key, self.t + steps * step_s) not in useless:
-                    new = fresh(name, offer, self.t, steps * step_s, self.stretch(offer))
-                    found[market_key(offer), steps] = (new, self._expected_usd(offer, steps * step_s))
-                if self.t + steps * step_s >= self.by_t:
-                    break
-        count, mean_s = sum(left), self.seconds
-        if self.price_by_rest:
-            mean_s = math.fsum(i.task.runtime_s * n for i, n in zip(self.items, left, strict=True)) / count
-        scored = [self._scored(bin, price, count, mean_s) for bin, price in found.values()]
-        return [choice for choice in scored if choice is not None]
+    def _choices(self, left: Sequence[int], useless: Useless) -> list[Choice]:
+        """The leases that may be bought next."""
+        return self.leases.choices(left, useless)
 
-    def _seconds_on(self, offer: Offer) -> list[float]:
-        """Seconds of each item on a machine of this offer."""
-        key = market_key(offer)
-        if key not in self._item_seconds:
-            self._item_seconds[key] = [item.task.seconds_on(offer) for item in self.items]
-        return self._item_seconds[key]
+    def kinds(self) -> list[tuple[Kind, int]]:
+        """Each kind of machine with the place of its first one."""
+        return self._alike_bins.firsts()
 
-    def _span_s(self, offer: Offer, places: Sequence[int]) -> tuple[float, float]:
-        seconds = self._seconds_on(offer)
-        found = [seconds[place] for place in places]
-        return min(found), max(found)
+    def may_rent(self, offer: Offer) -> bool:
+        """Whether this pass may buy leases of an offer at all."""
+        return not self.ondemand_only or offer.market == ONDEMAND
 
-    def _expected_usd(self, offer: Offer, keep_s: float) -> float:
-        """Expected dollars for a lease, which ends early if the machine is interrupted."""
-        price = cycles_usd(offer, keep_s)
-        cycles = np.array([max(1.0, price / offer.price_usd)])
-        return float(self.prices.paid_cycles(offer, cycles)[0]) * offer.price_usd + offer.start_usd
-
-    def _renewal_usd(self, bin: Bin, keep_t: float) -> float:
-        """Expected dollars for more cycles of a machine that may be interrupted before they begin."""
-        offer, key = bin.offer, (market_key(bin.offer), bin.keep_t, keep_t)
-        if key not in self._renewals:
-            price = cycles_usd(offer, keep_t - bin.keep_t + offer.lag_s * (not offer.bills_boot))
-            cycles = (bin.keep_t - self.t) / offer.cycle_s + np.array([0.0, price / offer.price_usd])
-            before, after = self.prices.paid_cycles(offer, cycles)
-            self._renewals[key] = float(after - before) * offer.price_usd
-        return self._renewals[key]
-
-    def _step_s(self, offer: Offer) -> float:
-        """Seconds bought at once: whole billing cycles, at least a twelfth of the time that a lease can be of use.
-
-        That is until the deadline, or until one such machine alone has done everything.
-        """
-        key = market_key(offer)
-        if key not in self._steps_s:
-            alone_s = offer.lag_s + self.work_s / (offer.cores * self.prices.speed(offer))
-            cycles = max(1, math.ceil(min(self.by_t - self.t, alone_s) / 12.0 / offer.cycle_s))
-            self._steps_s[key] = offer.cycle_s * cycles
-        return self._steps_s[key]
-
-    def _scored(self, bin: Bin, price: float, count: int, mean_s: float) -> Choice | None:
-        """The choice with its price per task of mean length, interruptions included; None if no task fits."""
-        seconds = mean_s / self.prices.speed(bin.offer)
-        safe_t = self.by_t - (self.prices.rescue_s if bin.offer.market == SPOT else 0.0)
-        until_t = min(bin.keep_t, self.t + (safe_t - self.t) / bin.stretch)
-        rows = [(until_t - free_t) / seconds for free_t in bin.free_t]
-        tasks = sum(CORE_FILL_RATIO * row if row > 1.0 else 1.0 for row in rows if row >= 1.0) / self.mean_cores
-        if tasks <= 0.0:
-            return None
-        tasks = min(max(tasks, 1.0), float(count))
-        risk = 0.0
-        if bin.offer.market == SPOT:
-            begin_t = min(bin.free_t)
-            first_t = begin_t + seconds
-            last_t = max(first_t, min(until_t, begin_t + tasks * seconds / len(rows)))
-            ends_t = (first_t, (first_t + last_t) / 2, (first_t + last_t) / 2, last_t)
-            risk = sum(self._risk(bin, end_t) for end_t in ends_t) / 4
-        return Choice(bin, price, price / tasks + self.risk_weight * risk)
-
-    def _risk(self, bin: Bin, end_t: float) -> float:
+    def risk_usd(self, bin: Bin, end_t: float) -> float:
         """Expected dollars that interruptions cost a task which ends there at `end_t`."""
         cells = max(1, round((end_t - self.t) / self.prices.cell_s))
-        return self.prices.loss_usd(bin.offer, cells)
+        return self.prices.loss_usd(bin.offer, cells) * self.prices.per_task
 
     def _loss_usd(self, bin: Bin) -> float:
         """Expected dollars that interruptions cost the tasks placed on this machine."""
@@ -538,7 +453,7 @@ class PlanningPass:
         usd = 0.0
         for entry in bin.placed:
             seconds = self.items[entry.item].task.seconds_on(bin.offer)
-            usd += entry.count * self._risk(bin, (entry.start_t + seconds + entry.end_t) / 2)
+            usd += entry.count * self.risk_usd(bin, (entry.start_t + seconds + entry.end_t) / 2)
         return usd
 
     def _lost(self, bin: Bin, entry: Placed) -> float:
@@ -565,7 +480,9 @@ class PlanningPass:
     def cost_usd(self) -> float:
         """Expected dollars from now on: leases bought, interruptions, hibernated and postponed tasks."""
         hibernated_usd = math.fsum(
-            float(self.prices.hibernated_by_cell(hibernated.machine.offer)[0]) * len(hibernated.items)
+            float(self.prices.hibernated_by_cell(hibernated.machine.offer)[0])
+            * self.prices.per_task
+            * len(hibernated.items)
             for hibernated in self.left_hibernated
         )
         lost = sum(self._lost(bin, entry) for bin in self.bins if bin.offer.market == SPOT for entry in bin.placed)
@@ -591,7 +508,7 @@ class PlanningPass:
                 found.setdefault(key, replace(item, count=0)).count += entry.count
         for item in self.postponed:
             found.setdefault((replace(item.task, id=-1), item.slack_s), replace(item, count=0)).count += item.count
-        return longest_first(found.values())
+        return longest_first(merged(found.values()))
 
     def safety_net_after(self) -> SafetyNet:
         """The safety net as it will be once this pass is carried out."""

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from windfall.planning.bags.cover import EPSILON_S, Cover, covered, make_room
+from windfall.planning.bags.cover import EPSILON_S, Cover, covered, early_rescue_usd, make_room
 from windfall.planning.bags.feasibility import promised_deadline_t
 from windfall.planning.bags.packing import Item, fill, fresh, ondemand_offers
 from windfall.planning.bags.planning_pass import PlanningPass
-from windfall.planning.bags.safety_net import price_usd
 from windfall.planning.bags.serial import plan_serial
 from windfall.planning.bags.to_plan import to_plan
 from windfall.planning.contract import ONDEMAND, SPOT, Plan, Rejected, Snapshot
@@ -131,25 +130,12 @@ class Windfall:
         ondemand.decide()
         if any(ondemand.shortfall()):
             return decided
-        spot_usd, ondemand_usd = decided.cost_usd() + _early_rescue_usd(decided), ondemand.cost_usd()
+        spot_usd, ondemand_usd = decided.cost_usd() + early_rescue_usd(decided), ondemand.cost_usd()
         if not any(decided.shortfall()) and spot_usd <= ondemand_usd:
             decided.rejected = [Rejected("all on-demand", ondemand_usd - spot_usd)]
             return decided
         ondemand.rejected = [Rejected("spot first", spot_usd - ondemand_usd)]
         return ondemand
-
-
-def _early_rescue_usd(decided: PlanningPass) -> float:
-    """The price of a rescue that would begin before the first task on a new spot machine ends; 0.0 otherwise."""
-    new = [bin for bin in decided.bins if bin.is_new and bin.offer.market == SPOT and bin.placed]
-    ends_t = [
-        entry.start_t + decided.items[entry.item].task.seconds_on(bin.offer) for bin in new for entry in bin.placed[:1]
-    ]
-    safety_net, at_risk = decided.safety_net_after(), decided.at_risk()
-    latest_t = safety_net.latest_t(at_risk)
-    if not ends_t or not decided.t < latest_t < min(ends_t):
-        return 0.0
-    return price_usd(safety_net.rescue(at_risk, latest_t)[0], latest_t)
 
 
 def bounded(snapshot: Snapshot) -> Snapshot:

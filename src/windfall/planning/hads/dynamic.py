@@ -115,11 +115,22 @@ class Board:
         careful = self.settings.careful and market == SPOT
         return self.snapshot.deadline_t - (self._alone_s(task) if careful else 0.0)
 
+    def resume_limits_t(self, machine: Machine) -> list[float]:
+        """For each task that runs on a hibernated machine: the last moment at which it may go on there.
+
+        What runs is not moved: if the machine hibernated again before the task is done, a rescue must still be in time.
+        """
+        by_t, tasks = self.snapshot.deadline_t, self.snapshot.tasks
+        return [by_t - self._rescue_s(tasks[entry.task]) - entry.left_s for entry in machine.running]
+
     def _alone_s(self, task: Task) -> float:
+        """Seconds of the quickest rescue of one task from its beginning."""
+        return self._rescue_s(replace(task, saved_s=0.0))
+
+    def _rescue_s(self, task: Task) -> float:
         """Seconds of the quickest rescue of one task by a new on-demand machine, boot and margin included."""
-        fresh = replace(task, saved_s=0.0)
         able = [o for o in self.snapshot.offers if o.market == ONDEMAND and holds(o, task)]
-        return min((o.lag_s + fresh.seconds_on(o) for o in able), default=0.0) + self.settings.margin_s
+        return min((o.lag_s + task.seconds_on(o) for o in able), default=0.0) + self.settings.margin_s
 
     def put(self, task: Task, name: str) -> None:
         """Append the task to the queue of a machine, which is then no longer idle."""
@@ -254,6 +265,8 @@ def _to_migrate(board: Board) -> list[Task]:
             options = [option for option in options if option.offer is slow]
         rescue = choose_rescue(snapshot, options, margin_s)
         at_t = limit_t(snapshot, rescue) - margin_s if rescue else snapshot.t
+        if board.settings.careful:
+            at_t = min([at_t, *board.resume_limits_t(machine)])
         if rescue:
             for _ in range(rescue.machines):
                 room.take(rescue.offer)

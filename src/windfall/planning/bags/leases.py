@@ -1,0 +1,195 @@
+"""The leases that a planning pass may buy next, and what each costs per task. Pure.
+
+A pass of a large bag asks hundreds of times, and between two questions few machines change: prices of the others are
+kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from windfall.planning.bags.packing import MAX_TASKS_PACKED_EXACTLY, Bin, Choice, cycles_usd, fresh
+from windfall.planning.contract import SPOT
+from windfall.planning.offers import Offer
+from windfall.planning.room import market_key
+
+if TYPE_CHECKING:
+    from windfall.planning.bags.alike import Kind
+    from windfall.planning.bags.planning_pass import PlanningPass
+
+CORE_FILL_RATIO = 0.97
+"""Share of a core's leased time that is used: tasks of unequal length leave gaps at the end."""
+STEPS, STEPS_OF_UNNAMED = 12, 4
+"""Steps in which a lease grows until the deadline; fewer for renewals in bags whose tasks come without names."""
+LEASE_LENGTHS_TRIED = 3
+"""Leases tried for each offer: the shortest that holds the longest task, and the next longer ones."""
+MEAN_KEPT_WITHIN = 0.05
+"""The mean length of many tasks is computed again when this share of them has been placed."""
+
+Useless = set[tuple[str, str, float]]
+"""Leases in which no task fits: name of the machine, offer, end."""
+
+
+class _Renewal(Struct):
+    """A longer lease of a machine, until `keep_t`, with its price for tasks that take `mean_s` on average."""
+
+    keep_t: float
+    mean_s: float
+    tasks: float
+    """How many tasks fit; if fewer are left, the price per task is another one."""
+    name: tuple[str, str, float]
+    choice: Choice | None
+
+
+class Leases:
+    """Prices leases for one planning pass."""
+
+    def __init__(self, decided: PlanningPass) -> None:
+        self._pass, self._prices = decided, decided.prices
+        self._seconds: dict[tuple[str, str], list[float]] = {}
+        self._arrays: dict[tuple[str, str], NDArray[np.float64]] = {}
+        self._steps_s: dict[tuple[tuple[str, str], int], float] = {}
+        self._renewals_usd: dict[tuple[tuple[str, str], float, float], float] = {}
+        self._priced: dict[tuple[Kind, int], _Renewal] = {}
+        self._mean_s, self._mean_of, self._is_large = 0.0, -1, False
+
+    def choices(self, left: Sequence[int], useless: Useless) -> list[Choice]:
+        """A longer lease of each machine, and `LEASE_LENGTHS_TRIED` leases of a new machine of each offer."""
+        waiting = np.flatnonzero(left)
+        count = sum(left)
+        mean_s = self._mean_of_rest(left, count)
+        return [
+            *self._renewals(waiting, count, mean_s, useless),
+            *self._new_machines(waiting, count, mean_s, useless),
+        ]
+
+    def taken(self, kind: Kind, place: int) -> None:
+        """The machine at this place has changed: forget its price."""
+        self._priced.pop((kind, place), None)
+
+    def seconds_on(self, offer: Offer) -> list[float]:
+        """Seconds of each item on a machine of this offer."""
+        key = market_key(offer)
+        if key not in self._seconds:
+            self._seconds[key] = [item.task.seconds_on(offer) for item in self._pass.items]
+            self._arrays[key] = np.array(self._seconds[key])
+        return self._seconds[key]
+
+    def _renewals(self, waiting: NDArray[np.int64], count: int, mean_s: float, useless: Useless) -> list[Choice]:
+        """A longer lease of each machine; equivalent machines are priced once."""
+        decided, spans, found = self._pass, dict[tuple[str, str], float](), list[Choice]()
+        for kind, place in decided.kinds():
+            if kind[0] not in spans:
+                spans[kind[0]] = self._span_s(decided.bins[place].offer, waiting)[0]
+            keep_t = self._longer_t(kind, decided.bins[place].offer, spans[kind[0]])
+            known = self._priced.get((kind, place))
+            if known is None or known.keep_t != keep_t or known.mean_s != mean_s or known.tasks > count:
+                known = self._priced[kind, place] = self._renewal(place, keep_t, mean_s, count)
+            if known.choice is not None and known.name not in useless:
+                found.append(known.choice)
+        return found
+
+    def _longer_t(self, kind: Kind, offer: Offer, shortest_s: float) -> float:
+        """The end of the next longer lease: by steps, until the shortest task fits."""
+        _, keep_t, free_t, _ = kind
+        step_s = self._step_s(offer, STEPS_OF_UNNAMED if self._pass.snapshot.groups else STEPS)
+        return keep_t + step_s * math.ceil(max(1.0, (free_t + shortest_s - keep_t) / step_s))
+
+    def _renewal(self, place: int, keep_t: float, mean_s: float, count: int) -> _Renewal:
+        bin = self._pass.bins[place]
+        if not bin.keep_t < self._pass.by_t or not self._pass.may_rent(bin.offer):
+            return _Renewal(keep_t, mean_s, 0.0, ("", "", 0.0), None)
+        longer = replace(bin, keep_t=keep_t, free_t=list(bin.free_t), placed=list(bin.placed))
+        tasks, choice = self._scored(longer, self._renewal_usd(bin, keep_t), count, mean_s)
+        return _Renewal(keep_t, mean_s, tasks, (bin.name, bin.offer.key, keep_t), choice)
+
+    def _new_machines(self, waiting: NDArray[np.int64], count: int, mean_s: float, useless: Useless) -> list[Choice]:
+        decided, found = self._pass, dict[tuple[object, int], Choice | None]()
+        name = f"new-{len(decided.bins)}"
+        for offer in decided.snapshot.offers:
+            if decided.left.of(offer) <= 0 or not decided.may_rent(offer):
+                continue
+            step_s, key = self._step_s(offer, STEPS), market_key(offer)
+            first = math.ceil((offer.lag_s + self._span_s(offer, waiting)[1]) / step_s)
+            for steps in range(first, first + LEASE_LENGTHS_TRIED):
+                if (name, offer.key, decided.t + steps * step_s) not in useless:
+                    new = fresh(name, offer, decided.t, steps * step_s, decided.stretch(offer))
+                    found[key, steps] = self._scored(new, self._lease_usd(offer, steps * step_s), count, mean_s)[1]
+                if decided.t + steps * step_s >= decided.by_t:
+                    break
+        return [choice for choice in found.values() if choice is not None]
+
+    def _mean_of_rest(self, left: Sequence[int], count: int) -> float:
+        """The mean run time of the tasks that are left, or of all if the pass prices by that."""
+        if not self._pass.price_by_rest:
+            return self._pass.seconds
+        self._is_large = self._is_large or count > MAX_TASKS_PACKED_EXACTLY
+        if not self._is_large or not self._mean_of * (1.0 - MEAN_KEPT_WITHIN) <= count <= self._mean_of:
+            items = self._pass.items
+            self._mean_s = math.fsum(i.task.runtime_s * n for i, n in zip(items, left, strict=True)) / count
+            self._mean_of = count
+        return self._mean_s
+
+    def _span_s(self, offer: Offer, waiting: NDArray[np.int64]) -> tuple[float, float]:
+        """Seconds of the shortest and of the longest task that waits."""
+        self.seconds_on(offer)
+        found = self._arrays[market_key(offer)][waiting]
+        return float(found.min()), float(found.max())
+
+    def _lease_usd(self, offer: Offer, keep_s: float) -> float:
+        """Expected dollars for a lease, which ends early if the machine is interrupted."""
+        price = cycles_usd(offer, keep_s)
+        cycles = np.array([max(1.0, price / offer.price_usd)])
+        return float(self._prices.paid_cycles(offer, cycles)[0]) * offer.price_usd + offer.start_usd
+
+    def _renewal_usd(self, bin: Bin, keep_t: float) -> float:
+        """Expected dollars for more cycles of a machine that may be interrupted before they begin."""
+        offer, key = bin.offer, (market_key(bin.offer), bin.keep_t, keep_t)
+        if key not in self._renewals_usd:
+            price = cycles_usd(offer, keep_t - bin.keep_t + offer.lag_s * (not offer.bills_boot))
+            cycles = (bin.keep_t - self._pass.t) / offer.cycle_s + np.array([0.0, price / offer.price_usd])
+            before, after = self._prices.paid_cycles(offer, cycles)
+            self._renewals_usd[key] = float(after - before) * offer.price_usd
+        return self._renewals_usd[key]
+
+    def _step_s(self, offer: Offer, steps: int) -> float:
+        """Seconds bought at once: whole billing cycles, at least the time that a lease can be of use over `steps`.
+
+        That is until the deadline, or until one such machine alone has done everything.
+        """
+        key, decided = (market_key(offer), steps), self._pass
+        if key not in self._steps_s:
+            alone_s = offer.lag_s + decided.work_s / (offer.cores * self._prices.speed(offer))
+            cycles = max(1, math.ceil(min(decided.by_t - decided.t, alone_s) / steps / offer.cycle_s))
+            self._steps_s[key] = offer.cycle_s * cycles
+        return self._steps_s[key]
+
+    def _scored(self, bin: Bin, price: float, count: int, mean_s: float) -> tuple[float, Choice | None]:
+        """How many tasks of mean length fit, and the choice with its price per task, interruptions included.
+
+        None if no task fits.
+        """
+        decided, seconds = self._pass, mean_s / self._prices.speed(bin.offer)
+        safe_t = decided.by_t - (self._prices.rescue_s if bin.offer.market == SPOT else 0.0)
+        until_t = min(bin.keep_t, decided.t + (safe_t - decided.t) / bin.stretch)
+        rows = [(until_t - free_t) / seconds for free_t in bin.free_t]
+        fitting = sum(CORE_FILL_RATIO * row if row > 1.0 else 1.0 for row in rows if row >= 1.0) / decided.mean_cores
+        if fitting <= 0.0:
+            return 0.0, None
+        fitting = max(fitting, 1.0)
+        tasks = min(fitting, float(count))
+        risk_usd = 0.0
+        if bin.offer.market == SPOT and decided.risk_weight:
+            begin_t = min(bin.free_t)
+            first_t = begin_t + seconds
+            last_t = max(first_t, min(until_t, begin_t + tasks * seconds / len(rows)))
+            middle_usd = decided.risk_usd(bin, (first_t + last_t) / 2)
+            risk_usd = (decided.risk_usd(bin, first_t) + 2.0 * middle_usd + decided.risk_usd(bin, last_t)) / 4
+        return fitting, Choice(bin, price, price / tasks + decided.risk_weight * risk_usd)
