@@ -137,7 +137,8 @@ class CommandPool:
         server = server_of(self._place, self._settings.server)
         try:
             options = worker_options(order, self._pool)
-            lay_out(self._folder(order.host), self._place, server, options, self._settings.python)
+            folder = self._folder(order.host)
+            lay_out(folder, self._place, server, order.host, options, self._settings.python)
             kept = self._kept[order.host] = Kept(order.host, started_t=self._clock())
             self._write(kept)
         except OSError as error:
@@ -218,7 +219,7 @@ class CommandPool:
                 self._write(kept)
             if row is not None and row.state != ENDED:
                 if row.state == PENDING:
-                    renew_token(self._folder(kept.host), self._place)
+                    renew_token(self._folder(kept.host), self._place, kept.host)
                 return Seen(kept.id, row.state, kept.started_t, kept.host)
             if not kept.listed and now < kept.started_t + self._appears_s:
                 return Seen(kept.id or kept.host, PENDING, kept.started_t, kept.host)

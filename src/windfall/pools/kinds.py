@@ -17,6 +17,7 @@ from windfall.core.state.hosts.pools import PoolRules
 from windfall.errors import BadInput
 from windfall.planning.offers import Offer
 from windfall.pools.contract import Pool
+from windfall.pools.starting.secrets import narrowed
 from windfall.units import parse_duration
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ class Place(Struct, frozen=True):
     """Id of the state: marks what this server has ordered."""
     outside_url: str = ""
     """The server as other hosts see it; empty if only this host reaches it."""
+
+    def token_for(self, host: str) -> str:
+        """The token of now, good for this host alone: what a worker beyond this machine is given. Raises OSError."""
+        return narrowed(self.token_file.read_text(), host)
 
 
 class NoSettings(Struct, forbid_unknown_fields=True):

@@ -21,7 +21,7 @@ from windfall.planning.offers import Offer
 from windfall.pools.contract import ENDED, FAILED, RELEASED, RUNNING, TRANSIENT, Check, Order, PoolError, Seen
 from windfall.pools.kinds import WORKERS, Kind, Place, PoolConfig
 from windfall.pools.starting.process_tree import Tree, find, spawn
-from windfall.pools.starting.shipped import worker_options
+from windfall.pools.starting.shipped import FORGET, TOKEN, worker_options, write_private
 
 SHOWN_S = 600.0
 """Seconds for which a worker is listed after its end."""
@@ -83,6 +83,7 @@ class LocalPool:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "worker.json").touch()
+            write_private(folder / TOKEN, self._place.token_for(order.host))
             self._trees[order.host] = tree = spawn(self._command(order, folder), folder)
         except OSError as error:
             return PoolError(f"a worker cannot be started: {error.strerror or error}", TRANSIENT)
@@ -93,7 +94,7 @@ class LocalPool:
     def _command(self, order: Order, folder: Path) -> Words:
         place = self._place
         command = [sys.executable, "-m", "windfall.worker", "--server", place.url, "--dir", str(folder)]
-        command += ["--token-file", str(place.token_file), *worker_options(order, self._pool)]
+        command += ["--token-file", str(folder / TOKEN), FORGET, *worker_options(order, self._pool)]
         return command + (["--cafile", place.cafile] if place.cafile else [])
 
     def list(self) -> Rows:

@@ -1,9 +1,11 @@
 """Tokens of the workers of pools: signed, good for one pool and for a short time. Touches the
 key in the store, and the files that workers read their token from.
 
-They are kept nowhere: the signature says that this state made them. A worker that asks for work gets a new one before
-its token ends (`renewed`). A token that has ended is refused; it only lets a worker finish a session that goes on,
-so that a machine that was hibernated for longer than a token lives does not lose its attempts.
+They are kept nowhere: the signature says that this state made them. A pool narrows its token to one host before it
+hands it on (windfall.pools.starting.secrets), so that the token of a worker is good under its own name alone. A worker
+that asks for work gets a new one before its token ends (`renewed`). A token that has ended is refused; it only lets a
+worker finish a session that goes on, so that a machine that was hibernated for longer than a token lives does not lose
+its attempts.
 """
 
 from __future__ import annotations
@@ -22,12 +24,14 @@ from msgspec import Struct
 from windfall.core.state.hosts.hosts import GONE, pool_of
 from windfall.core.state.state import State
 from windfall.errors import BadCredentials
+from windfall.pools.starting.secrets import narrowed, narrowed_signature
 from windfall.store.contract import Store
 
 PREFIX = "wfp"
 KEY_NAME = "pool-key"
 _TOKEN = re.compile(
-    rf"{PREFIX}_(?P<pool>[A-Za-z0-9._-]{{1,60}})_(?P<ends>[0-9a-f]{{1,12}})_(?P<life>[0-9a-f]{{1,8}})_[0-9a-f]{{64}}"
+    rf"{PREFIX}_(?P<pool>[A-Za-z0-9._-]{{1,60}})_(?P<ends>[0-9a-f]{{1,12}})_(?P<life>[0-9a-f]{{1,8}})"
+    r"(?:~(?P<host>[A-Za-z0-9._-]{1,100}))?_[0-9a-f]{64}"
 )
 
 
@@ -37,6 +41,8 @@ class PoolToken(Struct, frozen=True):
     pool: str
     ends_t: float
     life_s: float
+    host: str = ""
+    """The only host that it is good for; empty: any of the pool."""
 
 
 class OtherPool(BadCredentials):
@@ -59,21 +65,31 @@ class PoolTokens:
         """BadCredentials if this state has not made it. One that has ended is read as well."""
         found = _TOKEN.fullmatch(token)
         said, _, signature = token.rpartition("_")
-        if found is None or not hmac.compare_digest(self._signature(said), signature):
+        said, _, host = said.partition("~")
+        right = self._signature(said)
+        if found is None or not hmac.compare_digest(narrowed_signature(right, host) if host else right, signature):
             raise BadCredentials(
                 "the server does not know this token", hint="it is of a pool of another state", code="bad-token"
             )
-        return PoolToken(found["pool"], float(int(found["ends"], 16)), float(int(found["life"], 16)))
+        return PoolToken(found["pool"], float(int(found["ends"], 16)), float(int(found["life"], 16)), host)
 
     def renewed(self, token: PoolToken, t: float) -> str | None:
         """A new token for a worker whose own has lived for half of its time; None if it is younger."""
-        return self.make(token.pool, token.life_s, t) if t > token.ends_t - token.life_s / 2 else None
+        if t <= token.ends_t - token.life_s / 2:
+            return None
+        made = self.make(token.pool, token.life_s, t)
+        return narrowed(made, token.host) if token.host else made
 
     def refresh(self, file: Path, pool: str, life_s: float, t: float) -> None:
         """Have the file hold a token that is good for half of its life at least."""
         with contextlib.suppress(OSError, BadCredentials):
             held = self.read(file.read_text())
-            if held.pool == pool and held.life_s == float(int(life_s)) and self.renewed(held, t) is None:
+            if (
+                held.pool == pool
+                and not held.host
+                and held.life_s == float(int(life_s))
+                and self.renewed(held, t) is None
+            ):
                 return
         write_private(file, self.make(pool, life_s, t))
 
@@ -119,6 +135,11 @@ def check_host(state: State, token: PoolToken, name: str, boot: str, ad: Mapping
     said = pool_of(dict(ad)) if ad is not None else token.pool if host is None else host.pool
     machine = state.fleet.machines.get(_number((ad or {}).get("machine")))
     pools = {said, token.pool if host is None else host.pool, token.pool if machine is None else machine.offer.pool}
+    if token.host not in ("", name):
+        raise OtherPool(
+            f"a token of host '{token.host}' is not for host '{name}'",
+            hint="each worker of a pool has a token of its own; make one for this host: windfall token create",
+        )
     if pools != {token.pool} or not re.fullmatch(rf"{re.escape(token.pool)}-(m\d+|\d+-\d+|doctor-\w+)", name):
         raise OtherPool(
             f"a token of pool '{token.pool}' is not for host '{name}' of pool '{said}'",

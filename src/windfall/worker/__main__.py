@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from windfall.worker import identity, metadata
 from windfall.worker.agent import Agent, Options
-from windfall.worker.running import isolation
+from windfall.worker.running import isolation, system
 from windfall.worker.transport.link import Address
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -105,6 +105,12 @@ def parser(prog: str) -> argparse.ArgumentParser:
     )
     add("--token", metavar="T", help="a token of role worker (default: WINDFALL_TOKEN)")
     add("--token-file", metavar="FILE", help="read the token from a file, so that `ps` does not show it")
+    add(
+        "--forget-token-file",
+        action="store_true",
+        help="remove that file before the first task, and keep the host's secret in memory: no task can read them, and "
+        "a worker that is started again needs a new token",
+    )
     add("--cafile", metavar="FILE", help="certificate of a private authority for https")
     add("--slots", type=_positive, metavar="N", help="how many tasks at once (default: one per core)")
     add(
@@ -188,6 +194,10 @@ def address_of(args: argparse.Namespace) -> Address:
     for one in url.split(","):
         if not _is_address(one):
             raise Usage(f"{one!r} is not the address of a server\n  it looks like http://10.0.0.1:7272 or https://host")
+    if args.token:
+        system.hide_argument(args.token)
+    if getattr(args, "forget_token_file", False) and not args.token_file:
+        raise Usage("--forget-token-file goes with --token-file FILE")
     if args.token_file:
         try:
             with open(args.token_file) as file:
@@ -233,6 +243,7 @@ def _options(args: argparse.Namespace) -> Options:
         least_cpu_over_s=args.least_cpu_over,
         quiet=args.quiet,
         token_file=args.token_file,
+        forget_token_file=args.forget_token_file,
         isolate=args.isolate or args.isolate_network,
         isolate_network=args.isolate_network,
     )

@@ -58,6 +58,8 @@ class Options:
     grace_s: float | None = None
     quiet: bool = False
     token_file: str | None = None
+    forget_token_file: bool = False
+    """Remove the file of the token before the first task, and keep the host's secret in memory alone."""
     notices: str | None = None
     """`ec2`: read the notices of its metadata service."""
     notices_every_s: float = metadata.EVERY_S
@@ -83,7 +85,7 @@ class Agent:
         self._boot = secrets.token_hex(8)
         folder = os.path.join(options.folder, self.host)
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        options.address.secret = identity.secret(folder)
+        options.address.secret = secrets.token_hex(32) if options.forget_token_file else identity.secret(folder)
         self._ad = identity.advertisement(
             self.host, options.slots, options.pool, options.tags, options.folder, options.memory_mb
         )
@@ -470,6 +472,8 @@ class Agent:
         answer = json.loads(bytes(raw))
         if answer["n"] != self._n:
             raise ValueError(f"an answer to exchange {answer['n']} instead of {self._n}")
+        if self._options.forget_token_file and self._options.token_file:
+            self._forget_token_file(self._options.token_file)
         self._outbox.acknowledged()
         del self._slots.checkpoints.rows[: len(self._told)]
         self._next_s = float(answer.get("next_s") or self._next_s)
@@ -508,6 +512,16 @@ class Agent:
             self._begin_to_leave("drained")
             self._leave_by_s = float("inf")
             self._slots.hand_back(f"the server drains this worker: {stop}")
+
+    def _forget_token_file(self, file: str) -> None:
+        """The server has taken the token, and no task has begun."""
+        self._options.token_file = None
+        try:
+            os.unlink(file)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            self._say(f"{file} stays: it cannot be removed ({error.strerror}); tasks can read it", always=True)
 
     def _renew_token(self, token: str) -> None:
         self._options.address.token = token

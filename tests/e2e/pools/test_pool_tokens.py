@@ -15,7 +15,7 @@ from windfall.pools.config import read_pools
 from windfall.server import embedded
 from windfall.wire import VERSION, frames
 
-TOKEN = re.compile(rb"wfp_[A-Za-z0-9._-]+_[0-9a-f]+_[0-9a-f]+_[0-9a-f]{64}")
+TOKEN = re.compile(rb"wfp_[A-Za-z0-9._-]+_[0-9a-f]+_[0-9a-f]+(~[A-Za-z0-9._-]+)?_[0-9a-f]{64}")
 
 
 @pytest.fixture

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from hypothesis.strategies import floats, from_regex, text
+from hypothesis.strategies import floats, from_regex, integers, text
+from msgspec.structs import replace
 
 from tests.support.engine.hand import Hand
 from windfall.core.events import HostAsked, OffersConfigured, PoolsConfigured
 from windfall.core.state.hosts.pools import PoolRules
 from windfall.errors import BadCredentials
 from windfall.planning.offers import Offer
-from windfall.pools.starting.secrets import without_tokens
+from windfall.pools.starting.secrets import narrowed, without_tokens
 from windfall.server.pool_tokens import OtherPool, PoolTokens, check_host, open_tokens
 from windfall.store.memory import MemoryStore
 
@@ -50,6 +51,46 @@ def test_no_text_of_a_provider_shows_a_token(pool):
     assert token not in without_tokens(f"sh: --token {token}: not found")
     secret = "wf_0123abcd_" + "x" * 43
     assert "xxxx" not in without_tokens(f"curl -H 'Bearer {secret}' failed")
+
+
+@given(pool=NAMES, number=integers(1, 10**6))
+def test_a_narrowed_token_is_good_for_its_host_alone_and_cannot_be_widened(pool, number):
+    host = f"{pool}-{number}-1"
+    token = TOKENS.make(pool, 60.0, 0.0)
+    narrow = narrowed(token + "\n", host)
+    assert TOKENS.read(narrow) == replace(TOKENS.read(token), host=host)
+    assert narrow not in without_tokens(f"sh: --token {narrow}: not found")
+    assert token.rpartition("_")[2] not in narrow, "the signature of the whole token stays with the pool"
+    said, _, signature = narrow.rpartition("_")
+    for forged in (
+        narrow.replace(host, f"{pool}-{number}-2"),
+        f"{said.partition('~')[0]}_{signature}",
+        narrowed(narrow, "x"),
+    ):
+        if forged != narrow:
+            with pytest.raises(BadCredentials):
+                TOKENS.read(forged)
+
+
+def test_a_token_of_one_host_lets_no_other_in_and_its_successor_neither():
+    token = TOKENS.read(narrowed(TOKENS.make("a", 60.0, 0.0), "a-3-1"))
+    check_host(state(), token, "a-3-1", "b1", {"pool": "a"}, 10.0)
+    successor = TOKENS.read(TOKENS.renewed(token, 40.0) or "")
+    for held in (token, successor):
+        with pytest.raises(OtherPool):
+            check_host(state(), held, "a-3-2", "b1", {"pool": "a"}, 10.0)
+    assert (successor.host, successor.ends_t) == ("a-3-1", 100.0)
+
+
+def test_the_file_of_a_pool_never_keeps_a_narrowed_token(tmp_path):
+    file = tmp_path / "token"
+    file.write_text(narrowed(TOKENS.make("a", 60.0, 0.0), "a-3-1"))
+    TOKENS.refresh(file, "a", 60.0, 1.0)
+    assert TOKENS.read(file.read_text()).host == ""
+
+
+def test_what_is_no_token_of_a_pool_is_not_narrowed():
+    assert narrowed("wf_0123abcd_x", "a-3-1") == "wf_0123abcd_x"
 
 
 def test_a_worker_of_the_pool_is_let_in_by_its_name_and_its_ad():

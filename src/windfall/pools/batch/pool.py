@@ -174,7 +174,8 @@ class BatchPool:
         folder, settings = self._of(order.host), self._settings
         try:
             options = worker_options(order, self._pool)
-            lay_out(folder, self._place, server_of(self._place, settings.server), options, settings.python)
+            server = server_of(self._place, settings.server)
+            lay_out(folder, self._place, server, order.host, options, settings.python)
         except OSError as error:
             return PoolError(f"{folder}: {error.strerror or error}", TRANSIENT)
         kept = self._kept[order.host] = Kept(order.host, started_t=self._clock(), name=name)
@@ -293,7 +294,7 @@ class BatchPool:
         if not kept.ended_t:
             if job is not None and job.phase != ENDED:
                 if job.phase == PENDING:
-                    renew_token(self._of(kept.host), self._place)
+                    renew_token(self._of(kept.host), self._place, kept.host)
                 return Seen(kept.id, job.phase, job.since_t or kept.started_t, kept.host, about=job.why)
             if job is None and now < kept.started_t + (0.0 if kept.id else UNSURE_S):
                 return Seen(kept.host, PENDING, kept.started_t, kept.host)

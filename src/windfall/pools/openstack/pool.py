@@ -268,7 +268,7 @@ class OpenStackPool:
             options += ["--tag", f"{key}={value}"]
         script = user_data(
             server=server,
-            token=self._place.token_file.read_text(),
+            token=self._place.token_for(order.host),
             certificate=Path(self._place.cafile).read_text() if self._place.cafile else "",
             folder=f"{settings.folder}/{order.host}",
             python=settings.python,

@@ -121,7 +121,7 @@ class SshPool:
     def _start_on(self, host: str, order: Order) -> str | PoolError:
         options = ["--server", self._server, *worker_options(order, self._pool)]
         try:
-            token = self._place.token_file.read_text()
+            token = self._place.token_for(order.host)
         except OSError as error:
             return PoolError(f"{self._place.token_file}: {error.strerror}", TRANSIENT)
         request = {"do": "start", "host": order.host, "options": options, "token": token, "version": _version()}

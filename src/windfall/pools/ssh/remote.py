@@ -72,7 +72,16 @@ def start() -> dict[str, Any]:
     if os.path.exists(os.path.join(folder, "begun")):
         return {"id": REQUEST["host"]}
     write_private(os.path.join(folder, "token"), REQUEST["token"].encode())
-    command = [sys.executable, worker, "--token-file", "token", "--dir", folder, *REQUEST["options"]]
+    command = [
+        sys.executable,
+        worker,
+        "--token-file",
+        "token",
+        "--forget-token-file",
+        "--dir",
+        folder,
+        *REQUEST["options"],
+    ]
     if REQUEST.get("certificate"):
         write_private(os.path.join(folder, "ca.pem"), REQUEST["certificate"].encode())
         command += ["--cafile", "ca.pem"]

@@ -16,6 +16,8 @@ from windfall.pools.kinds import Place, PoolConfig
 from windfall.pools.starting.workerfile import worker_pyz
 
 WORKER, TOKEN, CERTIFICATE, SCRIPT, LOG = "worker.pyz", "token", "ca.pem", "worker.sh", "worker.log"
+FORGET = "--forget-token-file"
+"""Each of these workers is started once."""
 _SCRIPT = """\
 #!/bin/sh
 # Runs one worker in the folder of this script. What it says goes to worker.log there.
@@ -47,23 +49,28 @@ def worker_options(order: Order, pool: PoolConfig) -> list[str]:
     return options + (["--machine", str(order.machine)] if order.machine is not None else [])
 
 
-def lay_out(folder: Path, place: Place, server: str, options: Sequence[str], python: str = "python3") -> None:
-    """Make a folder that holds all that a worker needs; the owner alone may read it. Raises OSError."""
+def lay_out(
+    folder: Path, place: Place, server: str, host: str, options: Sequence[str], python: str = "python3"
+) -> None:
+    """Make a folder that holds all that the worker of a host needs; its owner alone may read it. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     (folder / WORKER).write_bytes(worker_pyz())
-    write_private(folder / TOKEN, place.token_file.read_text())
-    command = [python, WORKER, "--server", server, "--token-file", TOKEN, "--dir", ".", *options]
+    write_private(folder / TOKEN, place.token_for(host))
+    command = [python, WORKER, "--server", server, "--token-file", TOKEN, FORGET, "--dir", ".", *options]
     if place.cafile:
         shutil.copyfile(place.cafile, folder / CERTIFICATE)
         command += ["--cafile", CERTIFICATE]
     write_private(folder / SCRIPT, _SCRIPT.format(command=shlex.join(command)), 0o700)
 
 
-def renew_token(folder: Path, place: Place) -> None:
-    """Give a worker that has not begun the pool's token of now: tokens are short-lived, and queues may be long."""
+def renew_token(folder: Path, place: Place, host: str) -> None:
+    """Give a worker that has not begun the token of now: tokens are short-lived, and queues may be long.
+
+    One that is to begin again, because its job was requeued, has forgotten its own.
+    """
     with contextlib.suppress(OSError):
-        token, path = place.token_file.read_text(), folder / TOKEN
-        if path.read_text() != token:
+        token, path = place.token_for(host), folder / TOKEN
+        if not path.exists() or path.read_text() != token:
             new = folder / f"{TOKEN}.new"
             write_private(new, token)
             new.replace(path)

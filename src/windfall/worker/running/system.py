@@ -47,6 +47,23 @@ def hide_memory() -> bool:
     return _prctl(_PR_SET_DUMPABLE, 0)
 
 
+def hide_argument(text: str) -> bool:
+    """Overwrite a text in the command line of this process: /proc and `ps` show that to everybody."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            start, end = map(int, file.read().rpartition(b")")[2].split()[45:47])
+        if not 0 < start < end:
+            return False
+        line, found = ctypes.string_at(start, end - start), False
+        at = line.find(text.encode())
+        while at >= 0:
+            ctypes.memset(start + at, ord("*"), len(text))
+            found, at = True, line.find(text.encode(), at + len(text))
+        return found
+    except (OSError, ValueError):
+        return False
+
+
 def die_with_parent(signum: int) -> bool:
     """This process gets `signum` when the thread that started it ends."""
     return _prctl(_PR_SET_PDEATHSIG, signum)
