@@ -68,6 +68,16 @@ HEAD_PATIENCE_S = 20.0
 """How long a peer may take for the head of a request, from its first byte or from the connection on."""
 PAUSE_PATIENCE_S = 75.0
 """How long a peer may pause within the body of a request, or leave an answer unread."""
+MAX_DEPTH = 32
+"""Levels of lists and objects in the JSON of a body; ours have at most eight."""
+MAX_DEPTH_EVER = 500
+"""More than this no operator can allow: decoders give up a little above."""
+MAX_DECOMPRESSED_BYTES = 68 << 20
+"""What one packed part of a body may become: a chunk of tasks, which ends with one task of at most 64 MiB."""
+MAX_ANSWER_BYTES = 16 << 20
+"""Tasks that one exchange hands out, in bytes; the rest follows in the next one."""
+MAX_ANSWER_BYTES_EVER = 60 << 20
+"""More than this no operator can allow: a worker reads no header above 64 MiB (windfall.wire.frames)."""
 MAX_RESULTS = 10_000
 """Results of one exchange, and rows of any other list in it."""
 MAX_WANT = 10_000

@@ -28,6 +28,7 @@ from windfall.bags.spec import (
     check_relative,
     check_texts,
 )
+from windfall.bounds import MAX_DECOMPRESSED_BYTES
 from windfall.errors import BadInput
 
 CHUNK_TASKS = 8192
@@ -36,7 +37,6 @@ CHUNK_BYTES = 4 << 20
 MAX_TEXT_BYTES = 1 << 20
 """The longest line, row or task. The kernel takes no longer argument anyway (128 kB each on Linux)."""
 MAX_CALL_BYTES = 64 << 20
-_MAX_DECODED_BYTES = CHUNK_BYTES + MAX_CALL_BYTES
 _LEVEL = 1
 
 
@@ -93,11 +93,13 @@ _rows = msgspec.json.Decoder(list[list[str]])
 _tasks = msgspec.json.Decoder(list[TaskRow])
 
 
-def decode(codec: str, data: bytes, count: int) -> Sequence[str] | Sequence[list[str]] | Sequence[TaskRow] | Calls:
+def decode(
+    codec: str, data: bytes, count: int, most_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> Sequence[str] | Sequence[list[str]] | Sequence[TaskRow] | Calls:
     """The parameters of a chunk's tasks. BadInput if it is not what it says it is."""
     if codec == "calls":
         return Calls(data, count)
-    text = _decompress(data)
+    text = decompress(data, most_bytes, "a chunk")
     try:
         if codec == "lines":
             decoded: Sequence[object] = text.decode().split("\n")
@@ -116,15 +118,23 @@ def decode(codec: str, data: bytes, count: int) -> Sequence[str] | Sequence[list
     return decoded  # type: ignore[return-value]
 
 
-def _decompress(data: bytes) -> bytes:
-    """Bounded, so that a small chunk cannot fill the memory."""
+class TooLong(BadInput):
+    """A packed part becomes more than is allowed."""
+
+    code = "too-large"
+
+
+def decompress(data: bytes, most_bytes: int, what: str) -> bytes:
+    """Bounded, so that a small part cannot fill the memory."""
     stream = zlib.decompressobj()
     try:
-        text = stream.decompress(data, _MAX_DECODED_BYTES)
+        text = stream.decompress(data, most_bytes)
     except zlib.error as error:
-        raise BadInput(f"a chunk cannot be decompressed: {error}") from error
+        raise BadInput(f"{what} cannot be decompressed: {error}") from error
+    if stream.unconsumed_tail or (not stream.eof and len(text) >= most_bytes):
+        raise TooLong(f"{what} is longer than {most_bytes:,} bytes", hint="send fewer tasks in one part")
     if not stream.eof:
-        raise BadInput(f"a chunk is cut short or longer than {_MAX_DECODED_BYTES:,} bytes")
+        raise BadInput(f"{what} is cut short")
     return text
 
 
@@ -221,7 +231,7 @@ def behind(chunks: Iterable[Chunk], tasks: int) -> list[Chunk]:
     return made
 
 
-def check_chunk(spec: JobSpec, chunk: Chunk) -> None:
+def check_chunk(spec: JobSpec, chunk: Chunk, most_bytes: int = MAX_DECOMPRESSED_BYTES) -> None:
     """Refuse a chunk that does not fit its job. For chunks that come over the wire: readers have checked their own."""
     where = f"tasks {chunk.first + 1} to {chunk.first + chunk.count}"
     if chunk.codec != spec.source.kind:
@@ -231,7 +241,7 @@ def check_chunk(spec: JobSpec, chunk: Chunk) -> None:
     if not 0 <= chunk.klass <= len(spec.classes):
         raise BadInput(f"{where}: the bag has no task class {chunk.klass}")
     check_needs(spec.task_classes()[chunk.klass], where)
-    decoded = decode(chunk.codec, chunk.data, chunk.count)
+    decoded = decode(chunk.codec, chunk.data, chunk.count, most_bytes)
     if chunk.codec == "lines":
         _check_lines(spec, decoded, where)  # type: ignore[arg-type]
     elif chunk.codec == "rows":

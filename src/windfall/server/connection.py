@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import TimerHandle, Transport
 from collections.abc import Awaitable, Callable, Coroutine
+from http import HTTPStatus
 from math import inf
 from typing import Any, cast
 from urllib.parse import unquote
@@ -37,6 +38,22 @@ class Connections:
         self.scheme = scheme
         self.open: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
+        self._unread: dict[Connection, int] = {}
+        """Bytes that wait for peers that do not take them, by connection; who has waited longest is first."""
+        self._unread_bytes = 0
+
+    def stalls(self, connection: Connection, size: int) -> None:
+        """A peer leaves this much unread. Where all of it is too much, those end that have done so for longest."""
+        self.reads_again(connection)
+        self._unread[connection] = size
+        self._unread_bytes += size
+        while self._unread_bytes > self.limits.unread_bytes:
+            slowest = next(iter(self._unread))
+            self.reads_again(slowest)
+            slowest.transport.abort()
+
+    def reads_again(self, connection: Connection) -> None:
+        self._unread_bytes -= self._unread.pop(connection, 0)
 
 
 class Connection(asyncio.Protocol):
@@ -80,6 +97,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._shared.open.discard(self)
+        self._shared.reads_again(self)
         for timer in (self._timer, self._writing):
             if timer is not None:
                 timer.cancel()
@@ -109,7 +127,11 @@ class Connection(asyncio.Protocol):
         if self.transport.is_closing():
             return
         if self._in_head and self._head_bytes > self._limits.head_bytes:
-            self._refuse(f"the head of a request has at most {self._limits.head_bytes} bytes")
+            self._refuse(
+                f"the head of a request has at most {self._limits.head_bytes} bytes: send shorter headers, or have the "
+                "operator set `windfall server --limit head=SIZE`",
+                431,
+            )
         elif not self._in_head and self._frame_bytes > self._limits.head_bytes + FRAMED * self._body_bytes:
             self._refuse("chunks and trailers take more than what they hold")
         elif not self._in_head:
@@ -120,10 +142,12 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._writable.clear()
+        self._shared.stalls(self, self.transport.get_write_buffer_size())
         self._writing = self._loop.call_later(self._limits.pause_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         self._writable.set()
+        self._shared.reads_again(self)
         if self._writing is not None:
             self._writing.cancel()
             self._writing = None
@@ -149,9 +173,10 @@ class Connection(asyncio.Protocol):
         else:
             self._asking.keep_alive = False
 
-    def _refuse(self, why: str) -> None:
+    def _refuse(self, why: str, status: int = 400) -> None:
         text = why.encode()
-        head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: {len(text)}\r\n"
+        line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"
+        head = f"{line}\r\ncontent-type: text/plain\r\ncontent-length: {len(text)}\r\n"
         if self._asking is None or not self._asking.begun:
             self.transport.write(head.encode() + b"connection: close\r\n\r\n" + text)
         self.transport.close()

@@ -3,6 +3,9 @@
 A token of role worker says that somebody may run tasks here; many hosts share it. The first secret that is shown under
 a name belongs to that name as long as its host is there. A host whose disk was wiped has another secret: it gets its
 name back when its predecessor has left or its lease has run out.
+
+A worker that shows none (it is older than the secrets, or of another make) is held to the `boot` of its first exchange,
+which it made at random and which no other worker is told.
 """
 
 from __future__ import annotations
@@ -36,20 +39,29 @@ def hashed(secret: str) -> str:
     return _hashed(secret) if len(secret) <= MAX_REMEMBERED_CHARS else _hashed.__wrapped__(secret)
 
 
-def newly_shown(host: Host | None, name: str, secret: str) -> str:
+def of_boot(boot: str) -> str:
+    """What is remembered of a host that shows no secret."""
+    return _hashed.__wrapped__(f"boot {boot}")
+
+
+def shows_none(host: Host) -> bool:
+    """Whether a host has shown no secret, and is held to its boot."""
+    return not host.access.secret or host.access.secret == of_boot(host.session.boot)
+
+
+def newly_shown(host: Host | None, name: str, secret: str, boot: str) -> str:
     """The hash to remember for a host of this name; empty if it is known. HostInUse if it belongs to another worker."""
-    known = "" if host is None else host.access.secret
-    return newly_known(known, host is not None and host.state != GONE, name, secret)
+    if host is None:
+        return newly_known("", "", False, name, secret, boot)
+    return newly_known(host.access.secret, host.session.boot, host.state != GONE, name, secret, boot)
 
 
-def newly_known(known: str, is_there: bool, name: str, secret: str) -> str:
-    """The same, of a host whose hash is `known` ("": none)."""
-    if not secret and not known:
-        return ""
-    shown = hashed(secret)
+def newly_known(known: str, known_boot: str, is_there: bool, name: str, secret: str, boot: str) -> str:
+    """The same, of a host whose hash is `known`; "": nothing was asked of it yet but its boot."""
+    shown = hashed(secret) if secret else of_boot(boot)
     if shown == known:
         return ""
-    if known and is_there:
+    if is_there and (known or known_boot != boot):
         raise HostInUse(
             f"host '{name}' is in use by another worker",
             hint="give this worker another --name, or wait until the lease of the other one has run out",

@@ -1,6 +1,6 @@
 """What peers may ask of one server: limits that its operator sets, and how much is under way. Touches nothing.
 
-Limits of types (numbers, names, nesting) are fixed: windfall.bounds.
+What a type holds (names, lists, the widths of columns) is fixed: windfall.bounds.
 """
 
 from __future__ import annotations
@@ -47,10 +47,24 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The body of any request but a blob."""
     bodies_bytes: int = 8 * bounds.MAX_BODY_BYTES
     """Bodies of all open requests together: they are in memory."""
+    unread_bytes: int = 8 * bounds.MAX_BODY_BYTES
+    """Answers of all connections together that their peers have not taken: beyond it the slowest ones are ended."""
+    decompressed_bytes: int = bounds.MAX_DECOMPRESSED_BYTES
+    """What one packed part of a body may become: a chunk of tasks, or the shape of a workflow."""
+    depth: int = bounds.MAX_DEPTH
+    """Levels of lists and objects in the JSON of a body."""
+    number: int = bounds.MAX_INTEGER
+    """Any number in the JSON of a body, and the same below zero."""
     requests: int = 50_000
     """Open requests. A worker that waits for tasks has one open."""
     tasks: int = bounds.MAX_WANT
     """Tasks that one exchange hands out."""
+    answer_bytes: int = bounds.MAX_ANSWER_BYTES
+    """The same in bytes, with the specifications of their jobs. One task is handed out however large it is."""
+    results: int = bounds.MAX_RESULTS
+    """Results of one exchange."""
+    job_tasks: int = bounds.MAX_TASKS
+    """Tasks of one job."""
     uploads: int = bounds.MAX_UPLOADS
     """Blobs that are received at the same time."""
     blob_bytes: int = bounds.MAX_BLOB_BYTES
@@ -61,9 +75,23 @@ class Limits(Struct, frozen=True, kw_only=True):
     """All files that the server keeps."""
 
 
+DEFAULTS = Limits()
+
+
 def _option(field: str) -> str:
     return field.removesuffix("_bytes").removesuffix("_s").replace("_", "-")
 
+
+_RANGES = {
+    "tasks": (1, bounds.MAX_WANT),
+    "results": (1, bounds.MAX_RESULTS),
+    "job_tasks": (1, bounds.MAX_TASKS),
+    "depth": (8, bounds.MAX_DEPTH_EVER),
+    "number": (1 << 31, bounds.MAX_INTEGER),
+    "decompressed_bytes": (1 << 20, bounds.MAX_DECOMPRESSED_BYTES),
+    "answer_bytes": (1, bounds.MAX_ANSWER_BYTES_EVER),
+}
+"""Least and most of limits that what is stored, or the protocol, narrows. None is so low that honest workers stop."""
 
 NAMES = {_option(field): field for field in Limits.__struct_fields__}
 """Fields by what operators call them."""
@@ -89,12 +117,13 @@ def read_limits(pairs: Iterable[str], limits: Limits | None = None) -> Limits:
         if value < 1:
             raise BadInput(f"--limit {pair}: at least 1")
         found[field] = value
-    defaults = limits or Limits()
+    defaults = limits or DEFAULTS
     made = Limits(**{field: found.get(field, getattr(defaults, field)) for field in Limits.__struct_fields__})
     if made.bodies_bytes < made.body_bytes:
         raise BadInput(f"--limit bodies={made.bodies_bytes} is less than one body may have, {made.body_bytes}")
-    if made.tasks > bounds.MAX_WANT:
-        raise BadInput(f"--limit tasks={made.tasks}: at most {bounds.MAX_WANT:,}")
+    for field, (least, most) in _RANGES.items():
+        if not least <= getattr(made, field) <= most:
+            raise BadInput(f"--limit {_option(field)}={getattr(made, field)}: from {least:,} to {most:,}")
     return made
 
 
@@ -122,6 +151,10 @@ class Reading:
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
         self.size = 0
+
+    @property
+    def limits(self) -> Limits:
+        return self._intake.limits
 
     def take(self, count: int) -> None:
         """A piece of the body has come. TooLarge, or TooBusy if it would be too much together with others'."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.server.asgi import InProcess
 from windfall.core.matching.policy import POLICIES
-from windfall.wire import VERSION, frames
+from windfall.wire import HOST_SECRET, VERSION, frames
 from windfall.wire.messages import BAD_TASK, CAUSES
 
 # --- what is odd: at the edges of what bytes, columns, floats and readers of JSON hold, or of another type ------------
@@ -142,7 +142,8 @@ def send(server: InProcess, path: str, body: Any, numbered: dict[str, int]) -> i
             first = {"capacity": {"vcpu": 2}} if path == "site/exchange" and numbered[name] == 1 else {}
             data = json.dumps({"v": VERSION, "n": numbered[name], **first, **body}).encode()
         data = framed(data)
-    return server.call("POST", f"/v1/{path}", data)[0]
+    headers = {"authorization": f"Bearer {server.token}", HOST_SECRET.lower(): "of all of them"}
+    return server.run(server.full("POST", f"/v1/{path}", data, headers))[0]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

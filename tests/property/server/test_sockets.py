@@ -25,7 +25,7 @@ from tests.support.server.asgi import InProcess
 from windfall.server import connection
 from windfall.server.limits import Limits
 from windfall.server.web import WebServer
-from windfall.wire import VERSION, frames
+from windfall.wire import HOST_SECRET, VERSION, frames
 from windfall.wire.messages import BAD_TASK, CAUSES
 
 REQUESTS, CONNECTIONS = 60, 12
@@ -122,6 +122,7 @@ class Spoiler:
             odd = ("content-length: 7", "content-length: -1", "x: " + "y" * 9000, "expect: 100-continue", "\x00",
                    "upgrade: websocket", "connection: close", "authorization: Bearer x", lines[place][:-3])  # fmt: skip
             lines[place] = self.random.choice(odd)
+        lines.append(f"{HOST_SECRET}: of all of them")  # else a host with another boot has to wait
         return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 

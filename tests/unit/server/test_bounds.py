@@ -76,14 +76,14 @@ def test_an_ad_nested_976_deep_is_refused(server):
     nested = '{"a":' * 976 + "1" + "}" * 976
     header = f'{{"v":{VERSION},"host":"h","boot":"b","n":1,"want":1,"slots":1,"ad":{nested}}}'
     status, _ = server.call("POST", "/v1/exchange", frames.join(header.encode(), []))
-    assert status == 400
+    assert status == 413
 
 
 @pytest.mark.parametrize("depth", [976, 100_000])
-def test_a_field_that_nobody_knows_may_be_nested_as_deep_as_it_likes(server, depth):
+def test_a_field_that_nobody_knows_is_nested_no_deeper_than_others(server, depth):
     header = f'{{"v":{VERSION},"host":"h","boot":"b","n":1,"want":1,"slots":1,"odd":{"[" * depth + "]" * depth}}}'
     status, _ = server.call("POST", "/v1/exchange", frames.join(header.encode(), []))
-    assert status in (200, 400)
+    assert status == 413
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,6 @@ def test_a_field_that_nobody_knows_may_be_nested_as_deep_as_it_likes(server, dep
         {"results": [result(more={"outputs": [["a", SHA, HUGE, 0o644]]})]},
         {"results": [result(more={"dropped": 1})]},
         {"results": [result(more={"text": 1})]},
-        {"results": [result()] * 10_001},
     ],
 )
 def test_an_exchange_out_of_bounds_is_refused_and_leaves_no_trace(server, changes):
@@ -234,8 +233,6 @@ def test_a_job_out_of_bounds_is_refused(server, changes):
         b'{"spec": {"name": "\xff"}}',
         b"\xff\xfe",
         b"[]",
-        b"[" * 100_000,
-        b'{"spec": ' + b"[" * 5000 + b"]" * 5000 + b"}",
         b'{"a": ' + b"1" * 5000 + b"}",
     ],
 )

@@ -90,7 +90,12 @@ def test_endless_headers_are_refused_before_they_fill_the_memory(piece):
     first = HEAD if piece.endswith(b"\n") else HEAD + b"x-y: "
     said = asyncio.run(until_closed(first, *[piece] * 20))
     # The rest of what was sent may reset the connection before its answer is read.
-    assert said == b"" or said.startswith(b"HTTP/1.1 400")
+    assert said == b"" or said.startswith(b"HTTP/1.1 431 ")
+
+
+def test_a_head_that_is_too_long_is_answered_431_with_what_to_do():
+    said = asyncio.run(until_closed(HEAD + b"x-y: " + b"y" * 70_000))
+    assert said.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n") and b"--limit head=SIZE" in said
 
 
 @pytest.mark.parametrize("piece", [b"a: b\r\n" * 2000, b"y" * 10_000], ids=["many", "one"])
@@ -129,6 +134,36 @@ def test_an_answer_that_nobody_reads_ends(hasty, monkeypatch):
             writer.close()
 
     asyncio.run(unread())
+
+
+def test_answers_that_nobody_reads_are_bounded_together_and_the_slowest_reader_ends_first(monkeypatch):
+    monkeypatch.setattr(connection, "Limits", lambda: Limits(unread_bytes=150 << 20))
+    made, ended = [], []
+    real = connection.Connection.connection_lost
+    monkeypatch.setattr(connection.Connection, "connection_lost", lambda own, why: (ended.append(own), real(own, why)))
+    was_made = connection.Connection.connection_made
+    monkeypatch.setattr(connection.Connection, "connection_made", lambda own, to: (made.append(own), was_made(own, to)))
+
+    async def unread() -> int:
+        writers = []
+        async with served() as port:
+            for number in range(4):
+                _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
+                writers.append(writer)
+                writer.write(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")
+                while len(made) <= number or made[number].transport.get_write_buffer_size() < 1 << 20:
+                    await asyncio.sleep(0.01)
+            while len(ended) < 2:
+                await asyncio.sleep(0.01)
+            left = sum(one.transport.get_write_buffer_size() for one in made[2:])
+            for writer in writers:
+                writer.transport.abort()
+            while len(ended) < 4:
+                await asyncio.sleep(0.01)
+            return left
+
+    left = asyncio.run(asyncio.wait_for(unread(), 120))
+    assert ended[:2] == made[:2] and left <= 150 << 20
 
 
 def test_bodies_in_pieces_and_requests_one_after_another_are_answered():

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 from collections.abc import Iterator
+from hashlib import sha256
 
 import pytest
 
@@ -102,6 +103,55 @@ def test_no_agent_speaks_for_a_host_that_showed_another_secret(server):
     assert agent(server, "mine", boot="again", n=2, capacity=None, leaving="bye")[0] == 200
     assert agent(server, "theirs", boot="other")[0] == 200
     assert agent(server, "mine", boot="late")[0] == 503
+
+
+def test_no_worker_speaks_for_a_host_that_shows_no_secret(server):
+    server.submit(2)
+    assert ask(server, "old", "", "mine")[0] == 200
+    for secret in ("theirs", ""):
+        status, body = ask(server, "old", secret, "other", n=1, ad={}, leaving="idle", results=[result(cause="exit")])
+        assert status == 503 and body["error"]["code"] == "host-in-use"
+    assert server.get("/v1/jobs/1")[1]["tasks"]["running"] == 1
+    server.n["old"] = 1
+    assert ask(server, "old", "", "mine", results=[result()])[0] == 200
+    assert server.get("/v1/jobs/1")[1]["tasks"]["done"] == 1
+    # After its goodbye it may start again, also as a newer version that shows a secret.
+    assert ask(server, "old", "", "mine", leaving="idle", want=0)[0] == 200
+    server.n["old"] = 0
+    assert ask(server, "old", "secret", "again")[0] == 200
+    assert ask(server, "old", "", "again", n=2)[0] == 503
+
+
+def test_a_host_of_a_log_without_secrets_is_held_to_its_boot(server):
+    assert ask(server, "old", "", "mine")[0] == 200
+    server.service.state.host("old").access.secret = ""  # as an older server left it
+    for secret in ("theirs", ""):
+        assert ask(server, "old", secret, "other", n=1)[0] == 503
+    server.n["old"] = 1
+    assert ask(server, "old", "", "mine")[0] == 200
+
+
+def test_workers_without_a_secret_read_the_files_of_such_workers_alone(server):
+    contents = [b"of an old one", b"of one with a secret"]
+    for content in contents:
+        sha = sha256(content).hexdigest()
+        assert server.call("PUT", f"/v1/blobs/{sha}", content)[0] == 201
+        server.submit(1, inputs=[{"name": "in", "sha256": sha, "size": len(content)}])
+    assert ask(server, "old", "", "a")[0] == ask(server, "new", "secret", "b")[0] == 200
+    token = server.service.tokens.create("worker", "w", 0.0)
+    for secret, expected in (("", [200, 404]), ("secret", [404, 200]), ("none", [404, 404])):
+        headers = {"authorization": f"Bearer {token}"} | ({HOST_SECRET.lower(): secret} if secret else {})
+        paths = [f"/v1/blobs/{sha256(content).hexdigest()}" for content in contents]
+        assert [server.run(server.full("GET", path, headers=headers))[0] for path in paths] == expected
+
+
+def test_no_agent_speaks_for_a_host_that_shows_no_secret(server):
+    assert server.post("/v1/sites", {"name": "lab", "instance": {"vcpu": 1}})[0] == 201
+    assert agent(server, "")[0] == 200
+    for secret in ("theirs", ""):
+        status, answer = agent(server, secret, boot="new")
+        assert status == 503 and b"host-in-use" in answer
+    assert agent(server, "", n=2, capacity=None)[0] == 200
 
 
 def test_a_host_may_start_again_with_its_secret_and_with_another_once_it_has_left(server):

@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from windfall.bags.chunks import TooLong
 from windfall.drivers.failures import ServerFailed, Uncommitted, Unwritable
 from windfall.drivers.following import Following
 from windfall.errors import BadCredentials, BadInput, WindfallError
@@ -53,6 +54,7 @@ def error_response(error: WindfallError) -> Response:
         BadCredentials: 401,
         NotFound: 404,
         TooLarge: 413,
+        TooLong: 413,
         TooBusy: 429,
         Stalled: 408,
         StoreFull: 507,

@@ -8,6 +8,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
 from windfall.bounds import read_json
+from windfall.server.json_limits import check_json
 from windfall.server.limits import Reading
 
 T = TypeVar("T")
@@ -34,4 +35,6 @@ async def limited_body(request: Request) -> bytes:
 
 async def typed_body(request: Request, type_: type[T]) -> T:
     """A JSON object as a struct; no body stands for an empty object."""
-    return read_json(await limited_body(request) or b"{}", type_, "the body")
+    body = await limited_body(request) or b"{}"
+    check_json(body, request.state.reading.limits, "the body")
+    return read_json(body, type_, "the body")

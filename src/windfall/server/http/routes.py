@@ -134,14 +134,21 @@ class Route:
         return all(parts[at] == part for at, part in self.fixed) and all(parts[at] for at, _ in self.named)
 
 
+@cache
+def routes_by_length() -> dict[int, list[Route]]:
+    """The table, by the number of parts of a path."""
+    found: dict[int, list[Route]] = {}
+    for row in ROUTES:
+        route = Route(*row)
+        found.setdefault(route.length, []).append(route)
+    return found
+
+
 class Router:
     """Finds the route of a request: the first row of the table whose path and method fit."""
 
     def __init__(self) -> None:
-        self._by_length: dict[int, list[Route]] = {}
-        for row in ROUTES:
-            route = Route(*row)
-            self._by_length.setdefault(route.length, []).append(route)
+        self._by_length = routes_by_length()
 
     def find(self, method: str, path: str) -> tuple[Route | None, dict[str, str], bool]:
         """The route, the values of its placeholders, and whether there is anything at this path."""

@@ -18,12 +18,7 @@ from windfall.bags.chunks import Chunk, check_chunk
 from windfall.bags.outline import outlined
 from windfall.bags.rendering import Renderer
 from windfall.bags.spec import JobSpec, parse_memory
-from windfall.bounds import (
-    MAX_TASKS,
-    Count,
-    TaskCount,
-    read_json,
-)
+from windfall.bounds import Count, TaskCount, read_json
 from windfall.core import events as ev
 from windfall.core.decisions import JobLetGo, JobTaken, TasksChosen
 from windfall.core.events import IDLE_SLOTS, JobRules, TaskClass
@@ -36,7 +31,8 @@ from windfall.server.http import scoped, workflows
 from windfall.server.http.bodies import limited_body, typed_body
 from windfall.server.http.supply.fleets import check_fleet
 from windfall.server.http.supply.machines import check_rented
-from windfall.server.limits import TooLarge
+from windfall.server.json_limits import check_json
+from windfall.server.limits import DEFAULTS, Limits, TooLarge
 from windfall.server.queries.one_job import job_status
 from windfall.server.service import NotFound, Service
 from windfall.store.contract import Batch, ChunkHead, ChunkRow, JobRow
@@ -133,7 +129,9 @@ async def submit(service: Service, request: Request) -> tuple[int, Submitted]:
         raise BadInput("'count' goes with a range; send other tasks as chunks")
     if count and count != spec.source.range_count:
         raise BadInput(f"the range has {spec.source.range_count} numbers, 'count' says {count}")
-    shape = workflows.shape_of(body.shape, spec)
+    limits = service.intake.limits
+    shape = workflows.shape_of(body.shape, spec, limits.decompressed_bytes)
+    _check_total(service, max(count, 0 if shape is None else shape.tasks))
     if shape is not None and shape.tasks and body.seal:
         raise BadInput("a workflow is sealed when its tasks have been sent")
     _check_inputs(service, spec)
@@ -156,7 +154,7 @@ async def submit(service: Service, request: Request) -> tuple[int, Submitted]:
     following: list[ev.AnyEvent] = [ev.TasksAdded(now, job, count)] if count else []
     if shape is not None:
         following = workflows.shaped(service.state, job, shape, now) + workflows.estimated(
-            body.estimates, job, shape, now
+            body.estimates, job, shape, now, limits.decompressed_bytes
         )
     if spec.like:
         following = workflows.instance(service, job, spec, now)
@@ -189,6 +187,14 @@ def _check_inputs(service: Service, spec: JobSpec) -> None:
     if size > limit:
         hint = f"at most {limit:,} bytes of files a job (windfall server --limit job-blobs=SIZE)"
         raise TooLarge(f"the files of this job have {size:,} bytes", limit=limit, hint=hint)
+
+
+def _check_total(service: Service, total: int) -> None:
+    """Refuse a job of more tasks than the operator allows one job."""
+    limits = service.intake.limits
+    if total > limits.job_tasks:
+        hint = f"at most {limits.job_tasks:,} (windfall server --limit job-tasks=N): submit it in parts"
+        raise TooLarge(f"the job would have {total:,} tasks", limit=limits.body_bytes, hint=hint)
 
 
 def _owned(service: Service, spec: JobSpec, user: str) -> JobSpec:
@@ -234,7 +240,8 @@ class TasksHeader(Struct, forbid_unknown_fields=True):
 
 async def add_tasks(service: Service, request: Request) -> tuple[int, Total]:
     # The job is looked for when the body is here: while it arrives, the job may be forgotten.
-    header, chunks = read_chunks(await limited_body(request))
+    limits = service.intake.limits
+    header, chunks = read_chunks(await limited_body(request), limits)
     bag = service.bag(request.path_params["job"])
     if bag.sealed:
         if all(chunk.first + chunk.count <= bag.total for chunk in chunks):
@@ -250,13 +257,10 @@ async def add_tasks(service: Service, request: Request) -> tuple[int, Total]:
             continue
         if chunk.first != total:
             raise BadInput(f"a chunk begins with task {chunk.first}, but the next one is {total}", code="gap")
-        check_chunk(spec, chunk)
+        check_chunk(spec, chunk, limits.decompressed_bytes)
         added.append(chunk)
         total += chunk.count
-    if total > MAX_TASKS:
-        raise BadInput(
-            f"job {bag.number} would have {total:,} tasks", hint=f"at most {MAX_TASKS:,}: submit it in parts"
-        )
+    _check_total(service, total)
     workflows.refuse_odd_count(bag, total, header.seal)
     now = service.driver.clock()
     events: list[ev.AnyEvent] = [ev.TasksAdded(now, bag.number, c.count, c.klass) for c in added]
@@ -286,11 +290,12 @@ def _refuse_append(bag: Bag) -> None:
         )
 
 
-def read_chunks(body: bytes) -> tuple[TasksHeader, list[Chunk]]:
+def read_chunks(body: bytes, limits: Limits = DEFAULTS) -> tuple[TasksHeader, list[Chunk]]:
     try:
         raw, attachments = frames.split(body)
     except frames.BadFrame as error:
         raise BadInput(f"not a frame of chunks: {error}") from None
+    check_json(raw, limits, "a frame of chunks")
     header = read_json(raw, TasksHeader, "not a frame of chunks")
     chunks, at = [], 0
     for note in header.chunks:
@@ -343,6 +348,7 @@ async def retry(service: Service, request: Request) -> tuple[int, Retried]:
 
 async def change(service: Service, request: Request) -> tuple[int, JobStatus]:
     body = await limited_body(request) or b"{}"
+    check_json(body, service.intake.limits, "the changes")
     bag = service.bag(request.path_params["job"])
     await _change(service, bag.number, read_changes(body))
     return 200, job_status(service, bag)

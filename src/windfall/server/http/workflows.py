@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import zlib
 from array import array
 from difflib import get_close_matches
 from typing import Any
@@ -14,6 +13,7 @@ from starlette.requests import Request
 
 from windfall import graph as graphs
 from windfall.api.small import Classes, GraphTask, OneClass, WorkflowClass, WorkflowGraph
+from windfall.bags.chunks import decompress
 from windfall.bags.spec import JobSpec
 from windfall.bounds import MAX_SECONDS
 from windfall.core import events as ev
@@ -24,8 +24,6 @@ from windfall.errors import BadInput
 from windfall.server.service import NotFound, Service
 
 Json = dict[str, Any]
-MAX_COLUMN_BYTES = 64 << 20
-"""Sixteen million edges."""
 SEARCHED_NAMES = 10_000
 """A mistyped name gets the nearest one suggested in workflows of at most this many tasks."""
 
@@ -33,8 +31,8 @@ SEARCHED_NAMES = 10_000
 # --- coming in --------------------------------------------------------------------------------------------------------
 
 
-def shape_of(packed: list[str] | None, spec: JobSpec) -> graphs.Graph | None:
-    """The shape that was sent along; None for a bag of independent tasks."""
+def shape_of(packed: list[str] | None, spec: JobSpec, most_bytes: int) -> graphs.Graph | None:
+    """The shape that was sent along, each column within `most_bytes`; None for a bag of independent tasks."""
     if packed is None:
         return None
     if spec.source.kind != "tasks" or spec.streaming or spec.like:
@@ -42,20 +40,17 @@ def shape_of(packed: list[str] | None, spec: JobSpec) -> graphs.Graph | None:
     if len(packed) != 2:
         raise BadInput("'shape' must be two packed columns: offsets and children")
     try:
-        return graphs.unpack(*map(_column, packed))
+        return graphs.unpack(*(_column(text, most_bytes) for text in packed))
     except graphs.BadGraph as error:
         raise BadInput(f"the shape of the workflow: {error}") from None
 
 
-def _column(text: str) -> bytes:
+def _column(text: str, most_bytes: int) -> bytes:
     try:
-        stream = zlib.decompressobj()
-        data = stream.decompress(base64.b64decode(text), MAX_COLUMN_BYTES)
-    except (binascii.Error, zlib.error, TypeError, ValueError) as error:
+        data = base64.b64decode(text)
+    except (binascii.Error, TypeError, ValueError) as error:
         raise BadInput(f"the shape of the workflow cannot be decoded: {error}") from None
-    if not stream.eof:
-        raise BadInput(f"the shape of the workflow is cut short or longer than {MAX_COLUMN_BYTES:,} bytes")
-    return data
+    return decompress(data, most_bytes, "the shape of the workflow")
 
 
 def shaped(state: State, job: int, shape: graphs.Graph, now: float) -> list[ev.AnyEvent]:
@@ -65,13 +60,13 @@ def shaped(state: State, job: int, shape: graphs.Graph, now: float) -> list[ev.A
     return [ev.JobShaped(now, job, shape.key, shape.offsets.tobytes(), shape.children.tobytes())]
 
 
-def estimated(packed: str | None, job: int, shape: graphs.Graph, now: float) -> list[ev.AnyEvent]:
+def estimated(packed: str | None, job: int, shape: graphs.Graph, now: float, most_bytes: int) -> list[ev.AnyEvent]:
     """The event that says how long each task is thought to take, if that was sent along."""
     if packed is None:
         return []
     seconds = array("f")
     try:
-        seconds.frombytes(_column(packed))
+        seconds.frombytes(_column(packed, most_bytes))
     except ValueError:
         seconds = array("f")
     if len(seconds) != shape.tasks or not all(0 <= value <= MAX_SECONDS for value in seconds):

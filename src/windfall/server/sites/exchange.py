@@ -38,6 +38,7 @@ from windfall.placement.model import LARGEST_AMOUNT
 from windfall.server.host_secrets import newly_known
 from windfall.server.http.bodies import limited_body
 from windfall.server.http.workers.exchange import UsedId, open_frame
+from windfall.server.limits import DEFAULTS, Limits
 from windfall.server.service import Service
 from windfall.store.contract import Batch, OutputRow
 from windfall.wire import HOST_SECRET, frames
@@ -82,11 +83,12 @@ _decode = msgspec.json.Decoder(Ask).decode
 
 async def exchange(service: Service, request: Request) -> Response:
     """One exchange: the frame of the request in, the frame of the answer out."""
-    ask, attachments = read(await limited_body(request))
+    ask, attachments = read(await limited_body(request), service.intake.limits)
     owned = the_site(service, ask)
     known = owned.hosts.get(ask.host)
     secret, is_there = request.headers.get(HOST_SECRET, ""), known is not None and known.state != GONE
-    shown = newly_known("" if known is None else known.secret, is_there, ask.host, secret)
+    before = ("", "") if known is None else (known.secret, known.boot)
+    shown = newly_known(*before, is_there, ask.host, secret, ask.boot)
     outputs = take_outputs(service, owned, ask, attachments)
     event = reported(ask, owned.rules.name, service.driver.clock(), shown)
     record = (await service.driver.submit([event], lambda made: Batch(outputs=_kept(made, outputs))))[0]
@@ -123,9 +125,9 @@ async def _tell(service: Service, owned: SiteState, ask: Ask) -> None:
         raise TurnedAway(f"report {ask.n} of '{ask.host}' was overtaken by a newer one")
 
 
-def read(body: bytes) -> tuple[Ask, memoryview]:
+def read(body: bytes, limits: Limits = DEFAULTS) -> tuple[Ask, memoryview]:
     """The request, checked as far as its form goes."""
-    ask, attachments = open_frame(body, _decode, "an exchange of a site", "agent")
+    ask, attachments = open_frame(body, _decode, limits, "an exchange of a site", "agent")
     if not ask.host or len(ask.host) > MAX_NAME_CHARS or not ask.host.isprintable() or ask.n < 1:
         raise BadInput(f"a host's id has 1 to {MAX_NAME_CHARS} printable characters, n is 1 or more")
     if ask.capacity is not None:

@@ -44,7 +44,9 @@ from windfall.core.state.renting.fleet import HIBERNATED, MachineState, machine_
 from windfall.errors import BadInput, WindfallError
 from windfall.server.host_secrets import newly_shown
 from windfall.server.http.workers.fingerprints import fingerprint
-from windfall.server.http.workers.handing_out import HandedOut, fail, hand_out
+from windfall.server.http.workers.handing_out import HandedOut, fail, hand_out, take_back
+from windfall.server.json_limits import check_json
+from windfall.server.limits import DEFAULTS, Limits, TooLarge
 from windfall.server.pool_tokens import PoolToken, check_host
 from windfall.server.service import Service
 from windfall.store.contract import Batch, OutputRow
@@ -115,11 +117,11 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
     `token` is the pool's, if it is one; `secret` is what the host shows to be told from others.
     """
     began_s = monotonic()
-    ask, attachments = read(body)
+    ask, attachments = read(body, service.intake.limits)
     driver = service.driver
     state, now = driver.state, driver.clock()
     host = state.hosts.by_name.get(ask.host)
-    shown = newly_shown(host, ask.host, secret)
+    shown = newly_shown(host, ask.host, secret, ask.boot)
     if token is not None:
         check_host(state, token, ask.host, ask.boot, ask.ad, now)
     arrival = service.arrived(ask.host)
@@ -170,9 +172,13 @@ async def _told(
 ) -> bytes:
     """The answer as a frame. A repeated exchange gets what the state remembers of the first."""
     host = service.driver.state.hosts[answer.host]
-    out = hand_out(service, host.session.assigned if answer.repeat else answer.assigned)
+    assigned = host.session.assigned if answer.repeat else answer.assigned
+    out = hand_out(service, assigned, service.intake.limits.answer_bytes)
     if out.failed:
         await fail(service, out.failed)
+    if out.beyond:
+        # After a repeated exchange some of them are back already.
+        await take_back(service, [key for key in out.beyond if key in host.held])
     said = word(service, ask, answer, host, out, token, waited_s)
     service.exchange_times.add(max(0.0, monotonic() - began_s - waited_s))
     return said
@@ -196,10 +202,13 @@ class Versioned(Protocol):
 T = TypeVar("T", bound=Versioned)
 
 
-def open_frame(body: bytes, decode: Callable[[memoryview], T], what: str, sender: str) -> tuple[T, memoryview]:
+def open_frame(
+    body: bytes, decode: Callable[[memoryview], T], limits: Limits, what: str, sender: str
+) -> tuple[T, memoryview]:
     """Header and attachments of a frame. `what` and `sender` are named in errors: a broken frame, another version."""
     try:
         header, attachments = frames.split(body)
+        check_json(header, limits, what)
         ask = decode(header)
     except frames.BadFrame as error:
         raise BadInput(f"not {what}: {error}") from None
@@ -213,11 +222,12 @@ def open_frame(body: bytes, decode: Callable[[memoryview], T], what: str, sender
     return ask, attachments
 
 
-def read(body: bytes) -> tuple[Ask, memoryview]:
+def read(body: bytes, limits: Limits = DEFAULTS) -> tuple[Ask, memoryview]:
     """The request, checked as far as its form goes."""
-    ask, attachments = open_frame(body, _decode, "an exchange", "worker")
-    if len(ask.results) > MAX_RESULTS:
-        raise BadInput(f"{len(ask.results)} results in one exchange", hint=f"at most {MAX_RESULTS}", code="too-large")
+    ask, attachments = open_frame(body, _decode, limits, "an exchange", "worker")
+    if len(ask.results) > limits.results:
+        hint = f"at most {limits.results:,}: send the others with the next exchange"
+        raise TooLarge(f"{len(ask.results):,} results in one exchange", limit=limits.body_bytes, hint=hint)
     if not ask.host or len(ask.host) > MAX_NAME_CHARS or not ask.host.isprintable():
         raise BadInput(f"a host's id has 1 to {MAX_NAME_CHARS} printable characters")
     if ask.ad is not None:

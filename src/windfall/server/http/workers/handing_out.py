@@ -12,20 +12,27 @@ import msgspec
 from msgspec import Struct, field
 
 from windfall.bags.rendering import Renderer
+from windfall.bounds import MAX_ANSWER_BYTES
 from windfall.core.decisions import MEMBER, Assigned
 from windfall.core.events import Key, Result, ResultsReported
 from windfall.core.records import Record
 from windfall.core.state.jobs.bags import Bag
+from windfall.errors import BadInput
 from windfall.server.service import Service
 from windfall.store.contract import Batch, OutputRow, StoreError
-from windfall.wire.messages import BAD_TASK, CAUSES
+from windfall.wire import frames
+from windfall.wire.messages import BAD_TASK, CAUSES, PREEMPTED
 
 log = logging.getLogger(__name__)
 
+MAX_TASK_BYTES = frames.MAX_HEADER_BYTES - (1 << 20)
+"""One task with the specification of its job: a worker reads no larger header."""
+ROW_BYTES = 64
+"""The numbers of a task, at most about this long."""
 NOBODY = ""
 """The host that a task failed on which reached none: nobody is to blame."""
 MAX_WHY_CHARS = 500
-_BAD_TASK = CAUSES.index(BAD_TASK)
+_BAD_TASK, _PREEMPTED = CAUSES.index(BAD_TASK), CAUSES.index(PREEMPTED)
 _encode = msgspec.json.Encoder().encode
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -37,10 +44,17 @@ class HandedOut(Struct):
     rows: list[list[Any]] = field(default_factory=list)
     attachments: list[bytes] = field(default_factory=list)
     failed: dict[Key, str] = field(default_factory=dict)
+    beyond: list[Key] = field(default_factory=list)
+    """Attempts that would make the answer too large: their tasks follow in another answer."""
+    size: int = 0
+    """Bytes of what is sent; above the limit if something is left out."""
 
 
-def hand_out(service: Service, assigned: list[Assigned]) -> HandedOut:
-    """Render what a host was given. StoreError: nothing could be read now, and the worker asks again."""
+def hand_out(service: Service, assigned: list[Assigned], most_bytes: int = MAX_ANSWER_BYTES) -> HandedOut:
+    """Render what a host was given, up to `most_bytes`, but at least one task.
+
+    Nothing is rendered beyond that. StoreError: nothing could be read now, and the worker asks again.
+    """
     out = HandedOut()
     for piece in assigned:
         job, attempt = piece.job, piece.attempt
@@ -52,14 +66,16 @@ def hand_out(service: Service, assigned: list[Assigned]) -> HandedOut:
         has_own = progress.checkpoints or progress.memory or piece.checkpoint_s is not None or piece.units or is_part
         renderer: Renderer | None = None
         for task in range(piece.first, piece.first + piece.count):
+            if out.size >= most_bytes and not is_part:
+                out.beyond.append((job, task, attempt))
+                continue
             try:
                 if renderer is None:
-                    renderer = _opened(service, out, job)
+                    renderer = service.renderer(job)
                 argv, payload, overrides = renderer.task(task, attempt)
                 if has_own:
                     overrides = _with_own(service, bag, piece, task, overrides)
-                if overrides:
-                    _encode(overrides)  # what cannot be sent must fail here, not with the whole answer
+                size = _size_of(argv, overrides, None if job in out.jobs else renderer.spec_for_worker)
             except StoreError:
                 raise
             except Exception as error:
@@ -68,10 +84,25 @@ def hand_out(service: Service, assigned: list[Assigned]) -> HandedOut:
                     log.warning("task %d.%d cannot be rendered: %r", job, task, error)
                 out.failed[job, task, attempt] = f"{error or type(error).__name__}"[:MAX_WHY_CHARS]
                 continue
+            out.size += size + len(payload)
+            if out.rows and out.size > most_bytes and not is_part:
+                out.beyond.append((job, task, attempt))
+                continue
+            out.jobs[job] = renderer.spec_for_worker
             out.rows.append([job, task, attempt, argv, overrides, len(payload)])
             if payload:
                 out.attachments.append(payload)
     return out
+
+
+def _size_of(argv: list[str] | None, overrides: dict[str, Any] | None, spec: msgspec.Raw | None) -> int:
+    """Bytes of a task in the header of an answer. What cannot be sent fails here, not with the whole answer."""
+    size = len(_encode(argv)) + (len(_encode(overrides)) if overrides else 0) + ROW_BYTES
+    if spec is not None:
+        size += memoryview(spec).nbytes
+    if size > MAX_TASK_BYTES:
+        raise BadInput(f"a command of {size:,} bytes, with its environment, is more than a worker reads")
+    return size
 
 
 def _with_own(
@@ -102,13 +133,6 @@ def _address(service: Service, number: int) -> tuple[str, str]:
     return host.name, str(host.ad.get("address") or host.name)
 
 
-def _opened(service: Service, out: HandedOut, job: int) -> Renderer:
-    """The renderer of a job, whose specification goes with the answer."""
-    renderer = service.renderer(job)
-    out.jobs[job] = renderer.spec_for_worker
-    return renderer
-
-
 async def fail(service: Service, failed: dict[Key, str]) -> None:
     """Report attempts that no host could be told to run, with what is to be shown of each."""
     now = service.driver.clock()
@@ -122,3 +146,11 @@ async def fail(service: Service, failed: dict[Key, str]) -> None:
         return Batch(outputs=outputs)
 
     await service.driver.submit([ResultsReported(now, NOBODY, results)], rows)
+
+
+async def take_back(service: Service, keys: list[Key]) -> None:
+    """Let attempts go that their host was not told of: their tasks wait again, at no cost to their budgets."""
+    if keys:
+        now = service.driver.clock()
+        results = [Result(*key, _PREEMPTED, None, now, now) for key in keys]
+        await service.driver.submit([ResultsReported(now, NOBODY, results)])
