@@ -323,7 +323,9 @@ def test_pruning_drops_only_what_both_kept_snapshots_cover(store):
     store.save_snapshot(4, b"a")
     assert store.prune(10, ["beat"]) == 0
     store.save_snapshot(8, b"b")
-    assert store.prune(10, ["beat"]) == 2
+    assert store.prune(10, ["beat"], 4) == 0
+    assert store.prune(3, ["beat"], 2) == 0
+    assert store.prune(4, ["beat"], 2) == store.prune(10, ["beat"]) == 1
     assert [r.seq for r in store.records()] == [2, 4, 5, 6, 7, 8, 9, 10]
     assert seqs(store.load()) == [9, 10]
     assert store.prune(3, ["event"]) == 1

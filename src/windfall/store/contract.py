@@ -243,8 +243,11 @@ class Store(Protocol):
         """
         ...
 
-    def prune(self, before_seq: int, kinds: Collection[str]) -> int:
-        """Drop records of these kinds below `before_seq`, but none that a kept snapshot may need; how many."""
+    def prune(self, before_seq: int, kinds: Collection[str], from_seq: int = 0) -> int:
+        """Drop records of these kinds from `from_seq` to below `before_seq`, but none that a kept snapshot may need.
+
+        Returns how many. It reads every record in between: a long log is pruned in parts.
+        """
         ...
 
     def pack(self, until_seq: int) -> int:

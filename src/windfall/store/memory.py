@@ -137,9 +137,9 @@ class MemoryStore:
         found = found[: bisect_right(found, until_seq, key=lambda r: r.seq)]
         return [r for r in found if r.job in (None, 0, job, -job) and r.kind in kinds][:limit]
 
-    def prune(self, before_seq: int, kinds: Collection[str]) -> int:
+    def prune(self, before_seq: int, kinds: Collection[str], from_seq: int = 0) -> int:
         limit = min(before_seq, self._snapshots[0].seq + 1 if len(self._snapshots) == 2 else 0)
-        doomed = [r.seq for r in self._records.values() if r.seq < limit and r.kind in kinds]
+        doomed = [r.seq for r in self._records.values() if from_seq <= r.seq < limit and r.kind in kinds]
         for seq in doomed:
             del self._records[seq], self._sums[seq]
         return len(doomed)

@@ -114,9 +114,9 @@ class FaultyStore:
         self.inner.save_snapshot(seq, data)
         self.faults.step("snapshot succeeds unheard")
 
-    def prune(self, before_seq: int, kinds: tuple[str, ...]) -> int:
+    def prune(self, before_seq: int, kinds: tuple[str, ...], from_seq: int = 0) -> int:
         self.faults.step("prune fails")
-        return self.inner.prune(before_seq, kinds)
+        return self.inner.prune(before_seq, kinds, from_seq)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.inner, name)

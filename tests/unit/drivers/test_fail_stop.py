@@ -28,6 +28,7 @@ from windfall.core.state.snapshot import save
 from windfall.core.state.state import State
 from windfall.drivers import copying, realtime
 from windfall.drivers.failures import ServerFailed, Uncommitted, Unwritable
+from windfall.drivers.log_rows import HEARTBEAT
 from windfall.drivers.realtime import Realtime
 from windfall.store.contract import Batch, StoreError, StoreFull
 from windfall.store.memory import MemoryStore
@@ -364,6 +365,33 @@ def test_commits_do_not_wait_for_a_snapshot_that_is_being_written():
 
     store = Waiting()
     assert play(story, store, snapshot_records=20).failure is None
+
+
+def test_a_long_log_is_pruned_in_parts_each_looked_at_once_and_no_heartbeat_stays(monkeypatch):
+    monkeypatch.setattr(realtime, "PRUNED_RECORDS", 10)
+    looked: list[tuple[int, int]] = []
+
+    class Pruned(Slow):
+        def prune(self, before_seq, kinds, from_seq=0):
+            looked.append((from_seq, before_seq))
+            return super().prune(before_seq, kinds, from_seq)
+
+    async def story(driver):
+        for n in range(1, 201):
+            await driver.submit([asked(driver, "h", n)])
+            if n % 40 == 0:
+                await eventually(lambda driver=driver: driver._snapshotting is None or driver._snapshotting.done())
+
+    store = Pruned()
+    assert play(story, store, snapshot_records=20).failure is None
+    assert max(before - first for first, before in looked) <= 10
+    older = store.snapshots[-3]  # the last one is that of the end, after which nothing is pruned
+    assert (
+        len(store.snapshots) > 3 and [r for r in store.records(0, 1000) if r.seq <= older and r.kind == HEARTBEAT] == []
+    )
+    # Below the older of two snapshots nothing is looked at again.
+    starts = [first for first, _ in looked]
+    assert starts.count(0) <= 2
 
 
 def test_a_large_state_is_encoded_by_a_process_of_its_own(monkeypatch):

@@ -1,13 +1,18 @@
 """`windfall bench snapshot`: how long the server's loop stands still for a snapshot of a large state.
 
 In one process and without a network. Beside the forked copy, in the same run, what it replaces: encoding on the loop.
+With `--beside`: how long exchanges take until they are durable, with snapshots and without, by turns.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -27,21 +32,30 @@ from windfall.core.events import (
 from windfall.core.state.snapshot import pieces
 from windfall.core.state.state import State
 from windfall.drivers.copying import Forked
+from windfall.drivers.realtime import Realtime
+from windfall.store import open_store
 
 
 @click.command()
 @click.option("--tasks", default=10_000_000, show_default=True, type=click.IntRange(100), help="Tasks of the state.")
 @click.option("--hosts", default=25_000, show_default=True, type=click.IntRange(100), help="Hosts of the state.")
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="The best of them is told.")
+@click.option("--beside", is_flag=True, help="Exchanges beside snapshots, by turns with exchanges alone; in SQLite.")
+@click.option("--rate", default=250, show_default=True, type=click.IntRange(1), help="Exchanges a second, --beside.")
+@click.option("--seconds", default=8, show_default=True, type=click.IntRange(1), help="Of each turn, --beside.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-def command(tasks: int, hosts: int, rounds: int, as_json: bool) -> None:
+def command(tasks: int, hosts: int, rounds: int, beside: bool, rate: int, seconds: int, as_json: bool) -> None:
     """Copy a state of up to TASKS tasks and HOSTS hosts by a forked process, and on the loop.
 
     \b
     Example:
       windfall bench snapshot --tasks 10000000
+      windfall bench snapshot --tasks 5000000 --hosts 1000 --beside
     """
     document: dict[str, Any] = {"bench": "snapshot", "tasks": tasks, "hosts": hosts}
+    if beside:
+        report(document | by_turns(tasks, hosts, rounds, rate, seconds), as_json)
+        return
     for size in (tasks // 100, tasks // 10, tasks):
         show(f"{size:,} tasks")
         for name, value in measured(size, hosts, rounds).items():
@@ -88,3 +102,57 @@ def full_state(tasks: int, hosts: int) -> tuple[Engine, State]:
 def exchanges(engine: Engine, state: State, n: int) -> None:
     for number in range(100):
         engine.step(state, HostAsked(float(n), f"h{number}", "b", n, 1, 1))
+
+
+def by_turns(tasks: int, hosts: int, rounds: int, rate: int, seconds: int) -> dict[str, Any]:
+    """The 99th percentile of exchanges in milliseconds, of each turn, and the ratio of the medians of both kinds."""
+    found: dict[bool, list[float]] = {False: [], True: []}
+    taken = 0
+    for number in range(2 * rounds):
+        has_snapshots = bool(number % 2)
+        show(f"turn {number + 1} of {2 * rounds}, {'with' if has_snapshots else 'without'} snapshots")
+        with TemporaryDirectory(prefix="windfall-bench-") as folder:
+            waits_ms, count = asyncio.run(_turn(Path(folder), tasks, hosts, rate, seconds, has_snapshots))
+        taken += count
+        found[has_snapshots].append(sorted(waits_ms)[int(0.99 * len(waits_ms))])
+    show("")
+    alone, beside = median(found[False]), median(found[True])
+    return {
+        "exchanges_s": rate, "seconds": seconds, "snapshots": taken,
+        "p99_ms_alone": [round(each, 1) for each in found[False]],
+        "p99_ms_beside": [round(each, 1) for each in found[True]],
+        "ratio": round(beside / alone, 2), "goal": "at most 2",
+    }  # fmt: skip
+
+
+async def _turn(
+    folder: Path, tasks: int, hosts: int, rate: int, seconds: int, has_snapshots: bool
+) -> tuple[list[float], int]:
+    """How long each exchange waited, from when it was due to its commit, in milliseconds; and the snapshots taken."""
+    due = rate * seconds // 3 if has_snapshots else 10**12
+    store = open_store(folder / "state")
+    driver = Realtime(store, Engine(), Settings(), None, due, 1 << 60)
+    driver.restore()
+    await driver.start()
+    job, now, loop = driver.state.bags.next, driver.clock(), asyncio.get_running_loop()
+    await driver.submit([JobSubmitted(now, JobRules("job"), [TaskClass()]), TasksAdded(now, job, tasks)])
+    await driver.submit([JobSealed(now, job)])
+    await driver.submit([HostAsked(now, f"h{each}", "b", 1, 1, 1, {"cpus": 1}) for each in range(hosts)])
+    waits_ms: list[float] = []
+    snapshots = 0
+
+    async def one(number: int, due_s: float) -> None:
+        await driver.submit([HostAsked(driver.clock(), f"h{number % hosts}", "b", 2 + number // hosts, 1, 1)])
+        waits_ms.append(1000 * (loop.time() - due_s))
+
+    began_s, asked, before = loop.time(), [], driver._snapshotting
+    for number in range(rate * seconds):
+        due_s = began_s + number / rate
+        await asyncio.sleep(max(0.0, due_s - loop.time()))
+        asked.append(asyncio.create_task(one(number, due_s)))
+        if driver._snapshotting is not before:
+            before, snapshots = driver._snapshotting, snapshots + 1
+    await asyncio.gather(*asked)
+    await driver.stop()
+    store.close()
+    return waits_ms, snapshots

@@ -298,9 +298,11 @@ class PostgresStore(KeepsBlobs):
         }
         return [Record(*row) for row in self._read(tables.RECORDS_ABOUT, wanted)]
 
-    def prune(self, before_seq: int, kinds: Collection[str]) -> int:
+    def prune(self, before_seq: int, kinds: Collection[str], from_seq: int = 0) -> int:
         limit = min(before_seq, self._oldest_snapshot() + 1)
-        return self._commit(lambda writer: writer.execute(tables.PRUNE, (limit, list(kinds))).rowcount)
+        if from_seq >= limit:
+            return 0
+        return self._commit(lambda writer: writer.execute(tables.PRUNE, (from_seq, limit, list(kinds))).rowcount)
 
     def _oldest_snapshot(self) -> int:
         """Records up to this one are in both kept snapshots; 0 while there are fewer."""

@@ -97,7 +97,7 @@ VACUUM: tuple[Sql, ...] = (
     "VACUUM windfall.records", "VACUUM windfall.jobs", "VACUUM windfall.chunks", "VACUUM windfall.outputs",
     "VACUUM windfall.blob_parts",
 )  # fmt: skip
-PRUNE: Sql = "DELETE FROM windfall.records WHERE seq < %s AND kind = ANY(%s)"
+PRUNE: Sql = "DELETE FROM windfall.records WHERE seq >= %s AND seq < %s AND kind = ANY(%s)"
 
 SNAPSHOTS: Sql = "SELECT seq, crc, data FROM windfall.snapshots ORDER BY seq DESC"
 SNAPSHOT_SEQS: Sql = "SELECT seq FROM windfall.snapshots ORDER BY seq DESC"

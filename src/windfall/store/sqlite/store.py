@@ -97,7 +97,7 @@ CUT_LOG = "DELETE FROM records WHERE seq IN (SELECT seq FROM records WHERE seq <
 JOB_BYTES = """SELECT job, sum(size) FROM (
     SELECT job, length(spec) AS size FROM jobs UNION ALL SELECT job, length(data) FROM chunks
     UNION ALL SELECT job, length(data) FROM outputs) GROUP BY job"""
-PRUNE = "DELETE FROM records WHERE seq < ? AND kind IN (SELECT value FROM json_each(?))"
+PRUNE = "DELETE FROM records WHERE seq >= ? AND seq < ? AND kind IN (SELECT value FROM json_each(?))"
 
 JOB_SPEC = "SELECT spec FROM jobs WHERE job = ?"
 CHUNK_HEADS = "SELECT first, count, class, codec FROM chunks WHERE job = ? ORDER BY first"
@@ -401,9 +401,11 @@ class SqliteStore(KeepsBlobs):
 
         return self._with_packed(rows, after_seq, until_seq, limit, fits)
 
-    def prune(self, before_seq: int, kinds: Collection[str]) -> int:
+    def prune(self, before_seq: int, kinds: Collection[str], from_seq: int = 0) -> int:
         limit = min(before_seq, self._snapshots.oldest_seq() + 1)
-        return self._commit(lambda writer: writer.execute(PRUNE, (limit, _json(kinds))).rowcount)
+        if from_seq >= limit:
+            return 0
+        return self._commit(lambda writer: writer.execute(PRUNE, (from_seq, limit, _json(kinds))).rowcount)
 
     def log_before(self, before_t: float | None, most_bytes: int | None) -> int:
         older = 0
