@@ -18,6 +18,7 @@ from windfall.core.decisions import ACCEPTED, ResultsJudged
 from windfall.core.events import ResultsReported
 from windfall.core.records import decode_record
 from windfall.store import open_store
+from windfall.store.location import StateLocation
 
 WINDFALL = [sys.executable, "-m", "windfall"]
 
@@ -31,15 +32,19 @@ def free_port() -> int:
 class Cluster:
     """Processes of one test, on one state directory and one port."""
 
-    def __init__(self, directory: Path, lease_s: float = 2.0, server_env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, directory: Path, lease_s: float = 2.0, server_env: dict[str, str] | None = None, database: str = ""
+    ) -> None:
+        """`database`: the URL of a state in PostgreSQL; files of the server are in `state` all the same."""
         self.directory = directory
         self.state = directory / "state"
+        self.where = database or str(self.state)
         self.lease_s = lease_s
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.server: subprocess.Popen[bytes] | None = None
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
-        self.server_env = server_env or {}
+        self.server_env = (server_env or {}) | ({"XDG_STATE_HOME": str(self.state)} if database else {})
         self.clients: list[Client] = []
         self.patience_s = 30.0
         """Seconds for a server to start."""
@@ -47,7 +52,7 @@ class Cluster:
     # --- the server ---
 
     def start_server(self, *extra: str) -> None:
-        command = [*WINDFALL, "server", "--listen", f"127.0.0.1:{self.port}", "--state", str(self.state)]
+        command = [*WINDFALL, "server", "--listen", f"127.0.0.1:{self.port}", "--state", self.where]
         command += ["--lease", str(self.lease_s), *extra]
         self.server = self._spawn(command, "server.log", self.server_env)
         self.await_server()
@@ -82,7 +87,8 @@ class Cluster:
 
     @property
     def token(self) -> str:
-        return (self.state / "token").read_text().strip()
+        own = [self.state / "token", *self.state.glob("windfall/*/token")]
+        return next(path for path in own if path.exists()).read_text().strip()
 
     def client(self, url: str = "") -> Client:
         self.clients.append(Client(url or self.url, self.token, patience_s=300.0))
@@ -124,9 +130,13 @@ class Cluster:
 
     # --- the recount ---
 
+    @property
+    def location(self) -> StateLocation:
+        return StateLocation(self.state, "" if self.where == str(self.state) else self.where)
+
     def accepted(self) -> Counter[tuple[int, int]]:
         """How often each task's result was accepted, counted from the log alone. The server must be stopped."""
-        return accepted_in(self.state)
+        return accepted_in(self.where, take_over=self.where != str(self.state))
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import json
 import random
 from collections import Counter
 from collections.abc import Callable, Coroutine
@@ -18,7 +17,9 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from tests.support.engine.virtual_loop import VirtualLoop
+from msgspec.json import decode, encode
+
+from tests.support.engine.virtual_loop import QuickLoop
 from windfall.core.decisions import ACCEPTED, ResultsJudged
 from windfall.core.engine import Engine
 from windfall.core.events import ResultsReported, Settings
@@ -34,10 +35,12 @@ from windfall.server.http.submission import known_policies
 from windfall.server.service import Service, output_rows
 from windfall.store.contract import Batch, StoreError, StoreFull
 from windfall.store.memory import MemoryStore
-from windfall.wire import VERSION, frames
+from windfall.wire import HOST_SECRET, VERSION, frames
 
 T = TypeVar("T")
+SECRET = HOST_SECRET.lower().encode()
 Key = tuple[int, int, int]
+EXCHANGE = "/v1/exchange"
 LEASE_S = 30.0
 START_T = 1_700_000_000.0
 STORMY_S = 400.0
@@ -51,7 +54,7 @@ class Gone(Exception):
     """No answer: the request or the answer was lost, or the server is gone."""
 
 
-class FaultLoop(VirtualLoop):
+class FaultLoop(QuickLoop):
     """Calls that would run in threads take a while; those of a server that has crashed meanwhile may not happen."""
 
     chance: random.Random
@@ -122,11 +125,6 @@ class Life:
         task.add_done_callback(lambda task: self.tasks.pop(task, None))
         return task
 
-    def begin_late(self, method: str, path: str, body: bytes) -> None:
-        """A request arrives once more; nobody hears the answer."""
-        if not self.dead:
-            self.begin(_ignored(self.answer(method, path, body)))
-
     async def start(self) -> None:
         self.driver.restore()
         self.world.check_restored(self.driver)
@@ -136,6 +134,7 @@ class Life:
         self.application = Application(service)
         await self.driver.start()
         self.serving = True
+        self.world.served.set()
 
     def _failed(self) -> None:
         """The driver stops the server. Only one that was replaced may do that."""
@@ -153,13 +152,20 @@ class Life:
     def crash(self) -> None:
         """As kill -9: nothing more of it runs."""
         self.dead, self.serving = True, False
+        if not any(life.serving for life in self.world.lives):
+            self.world.served.clear()
         self.driver._stopping = True
         if self.driver._timer is not None:
             self.driver._timer.cancel()
         for task in [*self.tasks, *sorted(self.driver._tasks, key=asyncio.Task.get_name)]:
             task.cancel()
 
-    async def answer(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+    async def answer(self, method: str, path: str, body: bytes, secret: str = "") -> tuple[int, bytes]:
+        headers = [(b"authorization", f"Bearer {self.world.token}".encode()), (SECRET, secret.encode())]
+        if path == EXCHANGE:
+            # As a connection hands on small ones (server/asking.py).
+            said = await self.application.exchange(body, dict(headers))
+            return (200, said) if isinstance(said, bytes) else (said.status_code, bytes(said.body))
         sent: list[Any] = []
         pieces = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -175,7 +181,7 @@ class Life:
         scope = {
             "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
             "path": bare, "raw_path": bare.encode(), "query_string": query.encode(), "root_path": "",
-            "headers": [(b"authorization", f"Bearer {self.world.token}".encode())], "client": None, "server": ("s", 1),
+            "headers": headers, "client": None, "server": ("s", 1),
         }  # fmt: skip
         await self.application(scope, receive, send)
         return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
@@ -195,6 +201,8 @@ class World:
         self.cancelled: set[int] = set()
         self.done: set[tuple[int, int]] = set()
         self.token = ""
+        self.served = asyncio.Event()
+        """Set while a server serves."""
         self.broken: list[AssertionError] = []
         """What did not hold, found where an exception would have stopped only the server."""
 
@@ -256,7 +264,7 @@ class World:
 
     # --- the network ---
 
-    async def call(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+    async def call(self, method: str, path: str, body: bytes = b"", secret: str = "") -> tuple[int, bytes]:
         """One request of a worker or a client to any of the servers. Gone: it is not known what happened."""
         chance, calm = self.chance, self.calm
         await asyncio.sleep(chance.uniform(0, 0.01 if calm else chance.choice((0.001, 0.05, 2.0))))
@@ -266,16 +274,18 @@ class World:
             raise Gone
         there = [life for life in self.lives if life.serving and not life.dead]
         if not there:
-            await asyncio.sleep(0.2)
+            # As one that asks five times a second: the first time that it finds a server is the next one that counts.
+            await self.served.wait()
+            await asyncio.sleep(chance.uniform(0, 0.2))
             raise Gone
         life = there[-1] if calm else chance.choice(there)
         if not calm and chance.random() < 0.05:
             self.count("request twice")
             asyncio.get_running_loop().call_later(
                 chance.uniform(0, 5.0),
-                lambda: None if life.dead else life.begin(_ignored(life.answer(method, path, body))),
+                lambda: None if life.dead else life.begin(_ignored(life.answer(method, path, body, secret))),
             )
-        task = life.begin(life.answer(method, path, body))
+        task = life.begin(life.answer(method, path, body, secret))
         await asyncio.wait({task}, timeout=LATEST_CALL_S + 30.0)
         if task.cancelled() or not task.done() or (not calm and chance.random() < 0.05):
             self.count("answer lost")
@@ -287,12 +297,12 @@ class World:
     async def until_answered(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         while True:
             try:
-                status, answer = await self.call(method, path, json.dumps(body).encode() if body is not None else b"")
+                status, answer = await self.call(method, path, encode(body) if body is not None else b"")
             except Gone:
                 continue
             assert status != 500, answer
             if status < 300:
-                return dict(json.loads(answer))
+                return dict(decode(answer))
             if status < 500 and status != 404:
                 return {"refused": status}
             await asyncio.sleep(self.chance.uniform(0.05, 1.0))
@@ -352,10 +362,14 @@ async def _ignored(work: Coroutine[Any, Any, Any]) -> None:
 
 
 class SimWorker:
-    """A worker as the protocol describes it: numbered exchanges, repeated until they are answered; it may crash."""
+    """A worker as the protocol describes it: numbered exchanges, repeated until they are answered; it may crash.
 
-    def __init__(self, world: World, name: str, slots: int) -> None:
-        self.world, self.name, self.slots = world, name, slots
+    Every other one shows no secret: when it comes back it has to wait until its lease has run out.
+    """
+
+    def __init__(self, world: World, number: int, slots: int) -> None:
+        self.world, self.name, self.slots = world, f"w{number}", slots
+        self.secret = f"secret of {number}" if number % 2 else ""
         self.boots = 0
 
     async def run(self) -> None:
@@ -409,14 +423,14 @@ class SimWorker:
     async def _exchange(self, header: dict[str, Any], output: list[bytes]) -> dict[str, Any] | None:
         while True:
             try:
-                body = frames.join(json.dumps(header).encode(), output)
-                status, answer = await self.world.call("POST", "/v1/exchange", body)
+                body = frames.join(encode(header), output)
+                status, answer = await self.world.call("POST", EXCHANGE, body, self.secret)
             except Gone:
                 header = {**header, "wait_s": 0.0}
                 continue
             assert status != 500, answer
             if status == 200:
-                said: dict[str, Any] = json.loads(bytes(frames.split(answer)[0]))
+                said: dict[str, Any] = decode(frames.split(answer)[0])
                 return said
             if status in (400, 409):
                 self.world.count(f"worker refused {status}")
@@ -459,7 +473,7 @@ async def story(world: World) -> None:
         first.crash()  # it has not heard of the token
         await world.start_server()
         workers = [
-            loop.create_task(SimWorker(world, f"w{n}", world.chance.randint(1, 3)).run())
+            loop.create_task(SimWorker(world, n, world.chance.randint(1, 3)).run())
             for n in range(world.chance.randint(1, 4))
         ]
         storm = loop.create_task(world.weather())
