@@ -10,6 +10,7 @@ import hashlib
 import io
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -24,6 +25,8 @@ from windfall.bags.spec import InputFile, Source, check_range, check_relative
 from windfall.bounds import MAX_TASKS
 from windfall.errors import BadInput
 
+STANDARD_INPUT = "standard input"
+"""What messages call the lines of a pipe."""
 _BLOCK_BYTES = 4 << 20
 _RANGE = re.compile(r"(\d+)\s*-\s*(\d+)(?::(\d+))?\Z")
 _TABLE = re.compile(r"\[job\]|\[\[task\]\]")
@@ -105,10 +108,15 @@ class Blocks:
             bad = block[error.start]
             raise BadInput(
                 f"{self._where} line {at} is not UTF-8 (byte 0x{bad:02x})",
-                hint=f"convert it, as in: iconv -f latin1 -t utf-8 {self._where} > utf8.txt",
+                hint=f"convert it, as in: {self._converted()}",
             ) from None
         self._refuse_long(block, line)
         return text.replace("\r\n", "\n") if "\r" in text else text
+
+    def _converted(self) -> str:
+        if self._where == STANDARD_INPUT:
+            return "... | iconv -f latin1 -t utf-8 | windfall run --stdin -- COMMAND"
+        return f"iconv -f latin1 -t utf-8 {shlex.quote(self._where)} > utf8.txt"
 
     def _refuse_long(self, block: bytes, line: int) -> None:
         """Refuse a line above the limit: looks only at the last line break within each stretch of that length."""
@@ -221,8 +229,9 @@ def _refuse_widths(run: list[list[str]], columns: list[str], line: int, where: s
     """Say which row is too short or too long; blank lines are none."""
     for row in run:
         if row and len(row) != len(columns):
+            values = "1 value" if len(row) == 1 else f"{len(row)} values"
             raise BadInput(
-                f"{where} line {line} has {len(row)} values for {len(columns)} columns ({', '.join(columns[:8])})",
+                f"{where} line {line} has {values} for {len(columns)} columns ({', '.join(columns[:8])})",
                 hint="quote a value that holds the separator.  Nothing was started.",
             )
         line += 1 + sum(value.count("\n") for value in row)

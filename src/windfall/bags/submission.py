@@ -17,7 +17,16 @@ from msgspec import Struct
 from windfall.bags.chunks import Chunk, Parameters
 from windfall.bags.jobfile import JobFile, read_job_file
 from windfall.bags.params import from_tasks, from_values
-from windfall.bags.reading import json_lines, open_file, place_input, read_csv, read_inputs, read_lines, read_range
+from windfall.bags.reading import (
+    STANDARD_INPUT,
+    json_lines,
+    open_file,
+    place_input,
+    read_csv,
+    read_inputs,
+    read_lines,
+    read_range,
+)
 from windfall.bags.rendering import Renderer, Rows, scope_of
 from windfall.bags.scripts import PREFIX, guard
 from windfall.bags.settings import (
@@ -210,7 +219,7 @@ def _read(
     if origin.stdin:
         if standard_input is None:
             raise BadInput("standard input is not there to be read")
-        return read_lines(standard_input, "standard input", commands=not command)
+        return read_lines(standard_input, STANDARD_INPUT, commands=not command)
     path = origin.base / (origin.csv or origin.lines or "")
     with open_file(path) as file:
         if origin.csv:

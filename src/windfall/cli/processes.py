@@ -9,7 +9,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import active_children
 
-from windfall.cli.exits import Terminated, good_order
+from windfall.cli.exits import good_order
 
 
 @contextmanager
@@ -24,12 +24,10 @@ def processes(runs: int, jobs: int | None = None) -> Iterator[Executor | None]:
     try:
         with good_order():
             yield pool
-    except BaseException as stop:
+    except BaseException:
         # A run may take minutes: Ctrl-C must not wait for it.
         for process in set(active_children()) - before:
             process.kill()
-        if isinstance(stop, Terminated):
-            raise SystemExit(stop.exit_code) from None
         raise
     finally:
         pool.shutdown(cancel_futures=True)

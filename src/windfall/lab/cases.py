@@ -16,12 +16,12 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import closing, contextmanager
 from multiprocessing import active_children
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from windfall.cli.exits import good_order
 from windfall.cli.show.output import console
 from windfall.lab.version import code_version
 
@@ -91,15 +91,8 @@ def _ended_by_exception() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def end(number: int, _: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
+    with good_order():
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def end_with_parent() -> None:

@@ -33,7 +33,7 @@ CODES = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGKILL: -9}
 @pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
 def test_a_stopped_laboratory_leaves_no_process_and_keeps_its_results(tmp_path, number):
     store = tmp_path / "scs" / "cases.ndjson"
-    command = [sys.executable, "-m", "windfall", "lab", "scs", "--out", str(tmp_path), "--jobs", "2"]
+    command = [sys.executable, "-m", "windfall", "lab", "scs", "--out", str(tmp_path), "--jobs", "2", "--hours", "1"]
     lab = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
         wait_until(lambda: store.exists() and store.read_text().count("\n") >= 2)
@@ -44,5 +44,6 @@ def test_a_stopped_laboratory_leaves_no_process_and_keeps_its_results(tmp_path, 
         if not gone(lab.pid):
             os.killpg(lab.pid, signal.SIGKILL)
     assert "Traceback" not in complaint
+    assert number != signal.SIGTERM or complaint.endswith("windfall: terminated\n")
     assert lab.returncode == CODES[number]
     assert len([json.loads(line) for line in store.read_text().splitlines()]) >= 2

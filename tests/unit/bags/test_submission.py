@@ -284,7 +284,7 @@ def test_a_file_that_may_not_be_read_is_refused(write, tmp_path):
         ("x,y\n", "p.csv holds no tasks"),
         ("x,x\n1,2\n", "line 1: two columns are named 'x'"),
         ("x,\n1,2\n", "line 1: column 2 has no name"),
-        ("x,y\n1,2\n\n1\n", "line 4 has 1 values for 2 columns"),
+        ("x,y\n1,2\n\n1\n", "line 4 has 1 value for 2 columns"),
         ('x,y\n"a\nb",2\n1,2,3\n', "line 4 has 3 values for 2 columns"),
         ('x,y\n1,"2\n', "line 2: unexpected end of data"),
     ],

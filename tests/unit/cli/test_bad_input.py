@@ -82,6 +82,11 @@ def test_a_file_that_may_not_be_read_is_refused(run):
     refused(run("run", "secret.txt"), "may not be read")
 
 
+def test_bytes_of_a_pipe_that_are_no_text_are_refused_with_a_pipe_to_convert_them(run):
+    ended = run("run", "--stdin", "--", "echo", "{}", stdin=b"caf\xe9\n")
+    refused(ended, "standard input line 1 is not UTF-8", "| iconv -f latin1 -t utf-8 | windfall run --stdin")
+
+
 OPTION_CASES = [
     ([], ["does not say what the tasks are"]),
     (["a.txt", "b.txt"], ["one list of tasks", "--"]),

@@ -8,10 +8,11 @@ import time
 
 import pytest
 
+from windfall.cli.exits import Terminated
 from windfall.cli.processes import processes
 
 
-@pytest.mark.parametrize(("stopped_by", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+@pytest.mark.parametrize(("stopped_by", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)])
 def test_stopping_a_simulation_does_not_wait_for_its_runs(stopped_by, raised):
     with pytest.raises(raised), processes(2, 2) as pool:
         assert pool is not None

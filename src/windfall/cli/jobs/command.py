@@ -251,7 +251,10 @@ def _failures_wanted(until: str) -> int | None:
 @click.argument("task", type=task_names, nargs=-1)
 @click.option("--state", "wanted", type=click.Choice(STATES), help="Only tasks in this state.")
 @click.option("--host", metavar="NAME", help="Only tasks that ran last on this host, or run there now.")
-@click.option("--cause", type=click.Choice(CAUSES), help="Only tasks whose last attempt ended by this cause.")
+@click.option(
+    "--cause", type=click.Choice(CAUSES), metavar="CAUSE",
+    help="Only tasks whose last attempt ended by this cause: exit, signal, oom, time, lost, ...",
+)  # fmt: skip
 @click.option("--group-by", type=click.Choice(["cause"]), help="Failures grouped by cause.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Number of rows at most.  [default: all]")
 @place_options_beside_states

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from windfall.bench.in_process.scs import measure_all
+from windfall.cli.exits import Terminated
 from windfall.cli.show.output import folder_option
 from windfall.lab import cases
 from windfall.lab.scs.cell import one_case
@@ -71,7 +72,7 @@ def command(
     sizes = 100_000 if hours >= HOURS else 1_000
     try:
         cases.run("scs", wanted, one_case, store, jobs)
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, Terminated):
         rows = cases.stored(wanted, one_case, store)
         write(rows, len(wanted), [], target)
         click.echo(f"broken off after {len(rows)} of {len(wanted)} runs: {target}/scs.md has these", err=True)
