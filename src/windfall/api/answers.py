@@ -80,6 +80,8 @@ class JobStatus(TypedDict):
     state: str
     tasks: TaskCounts
     attempts: int
+    parts: int
+    """Attempts that were further hosts of a task that takes several at once."""
     waste: int
     submitted_s: float
     finished_s: float | None

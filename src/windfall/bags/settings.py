@@ -93,6 +93,9 @@ def merged(base: Settings, over: Settings) -> Settings:
 
 def spec_fields(settings: Settings) -> dict[str, Any]:
     """The fields of a JobSpec that settings decide; those not said are left out. Inputs are files: see `reading`."""
+    if settings.image is not None and not settings.image.strip():
+        # As of a variable of the shell that is not set: tasks would run outside of any container.
+        raise BadInput("image: the name is empty", hint="as in docker.io/library/python:3.12; or leave it out")
     said: dict[str, Any] = {
         "env": texts(settings.env),
         "outputs": settings.outputs,

@@ -308,7 +308,8 @@ def check(spec: JobSpec, where: str = "the specification") -> None:
     for region, gb in (*spec.data_gb.items(), *spec.task_data_gb.items()):
         if len(region) > MAX_NAME_CHARS or not 0 <= gb <= MAX_AMOUNT:
             refuse("data", f"{region[:40]!r}: {gb:g} GB cannot be", "as in --data eu-west-1=50G")
-    if len(spec.image) > MAX_NAME_CHARS or not spec.image.isprintable() or spec.image.startswith("-"):
+    odd = not spec.image.isprintable() or spec.image.startswith("-") or (" " in spec.image and "/" not in spec.image)
+    if len(spec.image) > MAX_NAME_CHARS or odd:
         refuse("image", f"{spec.image[:60]!r} is no name of an image", "as in docker.io/library/python:3.12")
     _check_numbers(spec, where)
     _check_words(spec, where)

@@ -408,7 +408,7 @@ def _request(
 ) -> Request:
     from windfall.bags.settings import Settings
     from windfall.bags.submission import Request
-    from windfall.resources import read_pairs
+    from windfall.resources import GPUS, read_pairs
 
     here()
     if len(tasks) > 1:
@@ -418,6 +418,9 @@ def _request(
         )
     file = tasks[0] if tasks else None
     policies = policy_texts(rest)
+    amounts = read_pairs(resources)
+    if rest.get("gpus") is not None and GPUS in amounts:
+        raise BadInput("--gpus and --resource gpus=N say the same", hint="say it once: --gpus 1")
     settings = Settings(
         env=_environment(env),
         inputs=list(inputs),
@@ -427,7 +430,7 @@ def _request(
         policies={name: text for name, text in policies.items() if text},
         attributes={key: literal(text) for key, text in pairs(attributes, "--attribute").items()},
         tags=pairs(tags, "--tag"),
-        resources=read_pairs(resources),
+        resources=amounts,
         data=dict(pairs(data, "--data")),
         **rest,
     )

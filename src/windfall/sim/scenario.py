@@ -155,6 +155,7 @@ class Bag(Struct, frozen=True, kw_only=True):
     """Classes by task, where they differ."""
     classes_of: tuple[str, ...] = ()
     cpus_of: tuple[int, ...] = ()
+    nodes_of: tuple[int, ...] = ()
     edges: tuple[tuple[int, int], ...] = ()
     """Edges of a workflow: (parent, child)."""
     estimates_of: tuple[float | None, ...] = ()
@@ -438,7 +439,7 @@ def _tasks(values: dict[str, Any], raw: dict[str, Any], place: str, where: Path,
         values["tasks"] = flow.tasks
         return {
             "run_times_s": flow.run_times_s, "classes_of": flow.classes, "cpus_of": flow.cpus,
-            "memory_bytes_of": flow.memory_bytes, "edges": flow.edges,
+            "memory_bytes_of": flow.memory_bytes, "nodes_of": flow.nodes, "edges": flow.edges,
         }  # fmt: skip
     if not values["trace"]:
         return {}

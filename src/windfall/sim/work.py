@@ -78,14 +78,15 @@ class Work:
         mean_s = self._mean_s() if bag.told == "mean" else None
         each = bag.told == "each" and self.exact
         if not each and not bag.memory_bytes_of:
-            return [self._class(bag.task_class, bag.cpus, bag.memory_mb << 20, mean_s)], [(bag.tasks, 0)]
-        numbers: dict[tuple[str, int, int, float | None], int] = {}
+            return [self._class(bag.task_class, bag.cpus, bag.memory_mb << 20, mean_s, bag.nodes)], [(bag.tasks, 0)]
+        numbers: dict[tuple[str, int, int, float | None, int], int] = {}
         parts: list[tuple[int, int]] = []
         for task in range(bag.tasks):
             cpus = bag.cpus_of[task] if bag.cpus_of else bag.cpus
             memory = bag.memory_bytes_of[task] if bag.memory_bytes_of else bag.memory_mb << 20
             told_s = bag.estimates_of[task] if bag.estimates_of else mean_s
-            what = (self.class_of(task), cpus, memory, self.named_s(task) if each else told_s)
+            nodes = bag.nodes_of[task] if bag.nodes_of else bag.nodes
+            what = (self.class_of(task), cpus, memory, self.named_s(task) if each else told_s, nodes)
             number = numbers.setdefault(what, len(numbers))
             if parts and parts[-1][1] == number:
                 parts[-1] = (parts[-1][0] + 1, number)
@@ -93,7 +94,7 @@ class Work:
                 parts.append((1, number))
         return [self._class(*what) for what in numbers], parts
 
-    def _class(self, name: str, cpus: int, memory_bytes: int, estimate_s: float | None) -> TaskClass:
+    def _class(self, name: str, cpus: int, memory_bytes: int, estimate_s: float | None, nodes: int) -> TaskClass:
         bag = self.bag
         return TaskClass(
             cpus=float(cpus),
@@ -107,7 +108,7 @@ class Work:
             checkpoint_auto=bag.checkpoint_auto,
             checkpoint_s=bag.checkpoint_every_s if bag.checkpoint_mb and not bag.checkpoint_auto else None,
             needs=needs_of(bag.resources),
-            nodes=bag.nodes,
+            nodes=nodes,
         )
 
     def estimates(self) -> bytes:

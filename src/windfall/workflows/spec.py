@@ -60,6 +60,7 @@ class WorkflowSpec(Struct, frozen=True, eq=False):
             memory_bytes=[task.memory_bytes for task in self.tasks],
             graph=self.graph,
             resources=[task.resources for task in self.tasks] if any(task.resources for task in self.tasks) else [],
+            nodes=[task.nodes or 0 for task in self.tasks] if any(task.nodes for task in self.tasks) else [],
         )
 
 

@@ -78,7 +78,7 @@ def test_an_object_is_fetched_once_a_version_and_a_new_version_is_seen(client, l
 
 def test_what_is_not_there_or_has_another_digest_fails_with_its_address(client):
     (task, _) = run(client, "cat none", inputs=["s3://lake/none"])
-    assert (task.cause, "s3://lake/none" in task.text, "NotFound" in task.text) == ("inputs", True, True)
+    assert (task.cause, "s3://lake/none" in task.text, "there is no such file" in task.text) == ("inputs", True, True)
     wrong = f"data=s3://lake/raw/data.csv#sha256={'0' * 64}"
     (task, _) = run(client, "cat data", inputs=[wrong])
     assert task.cause == "inputs"

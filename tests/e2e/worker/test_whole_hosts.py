@@ -74,6 +74,7 @@ def test_four_processes_on_four_hosts_meet_without_ssh_and_begin_only_together(m
     job.wait(timeout=60)
     (result,) = job.results()
     assert result.stdout.startswith("[1, 2, 3] "), result
+    assert (job.status()["attempts"], job.status()["parts"]) == (4, 3)
     assert result.ok and begun(made) == [f"ring.{number}" for number in (1, 2, 3, 4)]
     assert [row[0] for row in result.outputs] == ["ring.txt"], "the files of a task are those of rank 0"
 
@@ -95,7 +96,7 @@ def test_a_lost_host_ends_the_attempt_on_the_others_and_it_is_tried_again(made):
     (made.tmp / "held").touch()
     job.wait(timeout=60)
     (result,) = job.results()
-    assert result.ok
+    assert result.ok and job.status()["parts"] * 2 == job.status()["attempts"]
     began = {name.split(".")[2] for name in begun(made, "held") if name.split(".")[1] not in ("1", "2")}
     assert began == {"b", "c"}, "the second attempt runs on hosts that are there"
     made.stop_server()

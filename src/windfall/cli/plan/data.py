@@ -11,6 +11,7 @@ from windfall.units import show_duration, show_usd
 
 if TYPE_CHECKING:
     from windfall.bags.spec import JobSpec
+    from windfall.planning.offers import Offer
     from windfall.sim.clouds.market import Supply
 
 
@@ -37,10 +38,15 @@ def with_fetching(supplies: tuple[Supply, ...], data_gb: dict[str, float], assum
         law = supply.boot
         boot = fixed(law.parameters["value"] + seconds) if law.kind == "fixed" else law
         found.append(replace(supply, offer=offer, boot=boot))
-        told.append(f"{show_usd(usd)} and {show_duration(seconds)} on {offer.name}")
+        told.append(f"{show_usd(usd)}{_time_words(offer, seconds)} on {offer.name}")
     places = ", ".join(f"{gb:.3g} GB of {region or 'an unknown region'}" for region, gb in sorted(data_gb.items()))
     assumed.append(f"each machine fetches {places}: {'; '.join(told)}")
     return tuple(found)
+
+
+def _time_words(offer: Offer, seconds: float) -> str:
+    """Nothing where the offer says no speed: a time of 0 s would be a promise."""
+    return "" if offer.data_mb_per_s is None else f" and {show_duration(seconds)}"
 
 
 def with_task_fetching(
@@ -54,7 +60,7 @@ def with_task_fetching(
     told = []
     for supply in supplies:
         seconds, usd = moved(supply.offer, data_gb)
-        told.append(f"{show_usd(usd)} and {show_duration(seconds)} on {supply.offer.name}")
+        told.append(f"{show_usd(usd)}{_time_words(supply.offer, seconds)} on {supply.offer.name}")
     places = ", ".join(f"{gb:.3g} GB of {region or 'an unknown region'}" for region, gb in sorted(data_gb.items()))
     assumed.append(f"a task fetches {places} on average: {'; '.join(told)}")
     return tuple(

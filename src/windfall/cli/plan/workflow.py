@@ -34,6 +34,7 @@ from windfall.planning.workflow.model import US, NoOffer, Plan, Problem, earlies
 from windfall.planning.workflow.planners import plan as make_plan
 from windfall.planning.workflow.planners import publish
 from windfall.planning.workflow.risk import Risk
+from windfall.planning.workflow.sets import with_sets
 from windfall.units import parse_deadline, parse_money, show_duration, show_usd
 from windfall.workflows import WorkflowSpec, read
 from windfall.workflows.offers import read_offers
@@ -75,7 +76,7 @@ def plan_workflow(asked: Asked) -> None:
             problem = _problem(asked, spec, offers, deadline_s)
             made = make_plan(problem, asked.planner, np.random.default_rng(asked.seed))
     document = publish(problem, made)
-    runs = _runs(asked, document, problem)
+    runs = _runs(asked, spec, document, problem)
     if runs:
         _add_forecast(document, asked, spec, offers, problem.deadline / US, runs, budget_usd)
     over = budget_usd is not None and made.expected_usd(problem) > budget_usd + 1e-9
@@ -96,11 +97,11 @@ def plan_workflow(asked: Asked) -> None:
         raise _seldom(document["forecast"])
 
 
-def _runs(asked: Asked, document: dict[str, Any], problem: Problem) -> int:
+def _runs(asked: Asked, spec: WorkflowSpec, document: dict[str, Any], problem: Problem) -> int:
     """How many runs to simulate: as asked, else fewer where no machine of the plan may vanish."""
     if asked.seeds is not None:
         return asked.seeds
-    if len(set(problem.workflow.resources)) > 1:
+    if len({task.resources for task in spec.tasks}) > 1:
         return 0  # a simulated run gives all tasks the same resources: it would cost more than the plan
     spot = any(_market(problem, machine["offer"]) == SPOT for machine in document["machines"])
     if not document["met"] or problem.n > (MOST_TASKS if spot else MOST_ON_DEMAND):
@@ -175,7 +176,8 @@ def _on_machines(asked: Asked, offers: tuple[Offer, ...]) -> WorkflowSpec:
 
 def _problem(asked: Asked, spec: WorkflowSpec, offers: tuple[Offer, ...], deadline_s: float) -> Problem:
     try:
-        return make_problem(spec.for_planning(), offers, deadline_s, Risk(task_failures=asked.failures))
+        workflow, planned = with_sets(spec.for_planning(), offers)
+        return make_problem(workflow, planned, deadline_s, Risk(task_failures=asked.failures))
     except NoOffer as error:
         place = f"{asked.workflow_file}: {spec.tasks[error.task].place}"
         hint = f"add an offer with more to {asked.offers_file}"

@@ -34,6 +34,7 @@ def question_of(
         supplies=tuple(supply_of(offer) for offer in offers), planner=planner, budget_usd=budget_usd,
         resources=largest(dict(task.resources) for task in spec.tasks),
         edges=edges, classes_of=tuple(columns.classes), cpus_of=tuple(columns.cores),
+        nodes_of=tuple(columns.nodes),
     )  # fmt: skip
 
 

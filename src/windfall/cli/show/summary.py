@@ -96,7 +96,7 @@ def print_summary(
     took_s = worked_s(status)
     speed = f" ({rate(tasks['done'] / took_s)})" if tasks["done"] > 1 and took_s > 0 else ""
     head = f"job {job} '{status['name']}'  {plural(tasks['total'], 'task')}: {', '.join(counts)}"
-    again = status["attempts"] - tasks["done"] - tasks["failed"] - tasks["cancelled"]
+    again = status["attempts"] - status.get("parts", 0) - tasks["done"] - tasks["failed"] - tasks["cancelled"]
     extra = f"   {plural(again, 'extra attempt')}" if again > 0 and not rest else ""
     echo(f"{head}   in {show_duration(took_s)}{_down_words(status)}{speed}{extra}")
     if status["stopped"]:

@@ -26,6 +26,7 @@ from windfall.planning.at_once import counted
 from windfall.planning.contract import ONDEMAND, SPOT, Later, Phase, Plan, Snapshot, Start, Task
 from windfall.planning.offers import GIB, Offer
 from windfall.planning.room import market_key
+from windfall.planning.workflow import sets
 from windfall.planning.workflow.model import US, Workflow, make_problem
 from windfall.planning.workflow.planners import plan as plan_offline
 
@@ -94,6 +95,10 @@ class WorkflowPlanner:
 
     def __call__(self, snapshot: Snapshot) -> Plan:
         snapshot = counted(data.spread(paced(snapshot)))
+        view = sets.bundled(snapshot)
+        return self._planned(snapshot) if view is None else sets.unbundled(self._planned(view.snapshot), view)
+
+    def _planned(self, snapshot: Snapshot) -> Plan:
         if not snapshot.tasks:
             return Plan(stop=[machine.id for machine in snapshot.machines], because=["every task is done"])
         if not snapshot.machines and not snapshot.last_later:

@@ -32,6 +32,8 @@ class Workflow(Struct, frozen=True, eq=False):
     graph: Graph
     resources: list[tuple[tuple[str, float], ...]] = []
     """What each task needs of its machine beside cores and memory; empty: nothing."""
+    nodes: list[int] = []
+    """Whole machines that each task takes at once, 0 for cores of one; empty: none takes whole machines (`sets`)."""
 
     def resources_of(self, task: int) -> tuple[tuple[str, float], ...]:
         return self.resources[task] if self.resources else ()

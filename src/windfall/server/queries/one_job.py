@@ -50,6 +50,7 @@ def job_status(known: Known, bag: Bag) -> JobStatus:
             "cancelled": counts[CANCELLED],
         },
         "attempts": bag.tally.attempts,
+        "parts": _parts(bag),
         "waste": bag.tally.waste,
         "submitted_s": bag.submitted_t,
         "finished_s": bag.finished_t,
@@ -70,6 +71,14 @@ def job_status(known: Known, bag: Bag) -> JobStatus:
         "money": money,
         "plan": plan,
     }
+
+
+def _parts(bag: Bag) -> int:
+    """Attempts beside the first of each try: a task of several hosts has one on every host."""
+    if not any(rules.nodes > 1 for rules in bag.classes):
+        return 0
+    tried = ((bag.columns.attempts[task], bag.classes[bag.class_of(task)].nodes) for task in range(bag.total))
+    return sum(attempts - attempts // nodes for attempts, nodes in tried if nodes > 1)
 
 
 def changed_t(bag: Bag) -> float:

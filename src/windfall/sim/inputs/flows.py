@@ -25,6 +25,7 @@ class Flow(Struct, frozen=True):
     classes: tuple[str, ...] = ()
     cpus: tuple[int, ...] = ()
     memory_bytes: tuple[int, ...] = ()
+    nodes: tuple[int, ...] = ()
 
     @property
     def tasks(self) -> int:
@@ -40,8 +41,9 @@ def from_file(name: str, place: str, where: Path, data: Path | None) -> Flow:
         raise BadInput(f"{place}: {error.message}", hint=error.hint, code="bad-scenario") from None
     edges = tuple((parent, task) for task, parents in enumerate(columns.graph.parent_rows()) for parent in parents)
     return Flow(
-        edges, tuple(columns.runtime_s), tuple(columns.classes), tuple(columns.cores), tuple(columns.memory_bytes)
-    )
+        edges, tuple(columns.runtime_s), tuple(columns.classes), tuple(columns.cores), tuple(columns.memory_bytes),
+        tuple(columns.nodes),
+    )  # fmt: skip
 
 
 def of_shape(shape: str, tasks: int, place: str) -> Edges:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, as_completed
 from contextlib import suppress
+from copy import deepcopy
 from functools import lru_cache
 from math import ceil, exp, inf, isinf, log1p, nan, sqrt
 from statistics import NormalDist, fmean, pvariance
@@ -84,6 +85,7 @@ class Question(Struct, frozen=True, kw_only=True):
     """Of a workflow: (parent, child)."""
     classes_of: tuple[str, ...] = ()
     cpus_of: tuple[int, ...] = ()
+    nodes_of: tuple[int, ...] = ()
     """Of a workflow, by task."""
     resources: dict[str, float] = {}
     """Units of resources of its machine, or of the whole server, that a task needs."""
@@ -242,7 +244,10 @@ def scenario(question: Question, deadline_s: float) -> Scenario:
     if question.free_slots:
         changes["submit_s"] = HOSTS_JOIN_S
     if question.edges:
-        changes |= {"edges": question.edges, "classes_of": question.classes_of, "cpus_of": question.cpus_of}
+        changes |= {
+            "edges": question.edges, "classes_of": question.classes_of, "cpus_of": question.cpus_of,
+            "nodes_of": question.nodes_of,
+        }  # fmt: skip
     elif question.seen_s:
         changes |= {"told": "mean", "run": seen(question.seen_s), "run_times_s": ()}
     elif len(set(estimates)) == 1:
@@ -332,14 +337,14 @@ def first_plan(question: Question, deadline_s: float, seed: int) -> Plan | None:
 class _FirstPlanKept(WorkflowPlanner):
     """Plans like a `WorkflowPlanner`; the first plan, the same in every run, is searched for once."""
 
-    kept: bytes = b""
+    kept: Plan | None = None
 
     def _first(self, snapshot: Snapshot) -> Plan:
         if len(snapshot.tasks) < snapshot.total:
             return super()._first(snapshot)
-        if not self.kept:
-            self.kept = msgspec.msgpack.encode(super()._first(snapshot))
-        return msgspec.msgpack.decode(self.kept, type=Plan)
+        if self.kept is None:
+            self.kept = super()._first(snapshot)
+        return deepcopy(self.kept)  # whoever follows a plan may change it
 
 
 @lru_cache(maxsize=8)

@@ -220,6 +220,14 @@ _FINAL = ("NotFoundError", "PermissionDeniedError", "UnauthenticatedError", "Not
           "UnknownConfigurationKeyError", "FileNotFoundError", "PermissionError")  # fmt: skip
 
 
+_WORDS = {
+    "NotFoundError": "there is no such file", "FileNotFoundError": "there is no such file",
+    "PermissionDeniedError": "the credentials of this host do not allow it",
+    "PermissionError": "the credentials of this host do not allow it",
+    "UnauthenticatedError": "this host has no credentials that the store knows",
+}  # fmt: skip
+
+
 def _said(address: str, work: Callable[[], Any]) -> Any:
     """Do it; what goes wrong is told by its kind. obstore's own texts may hold headers of requests."""
     try:
@@ -230,4 +238,4 @@ def _said(address: str, work: Callable[[], Any]) -> Any:
         kind = type(error).__name__
         if kind == "PreconditionError":
             raise Changed(f"{_shown(address)} changed while it was read") from None
-        raise (Missing if kind in _FINAL else Interrupted)(f"{_shown(address)}: {kind}") from None
+        raise (Missing if kind in _FINAL else Interrupted)(f"{_shown(address)}: {_WORDS.get(kind, kind)}") from None

@@ -93,6 +93,11 @@ def test_a_summary_shows_causes_last_lines_and_what_to_try(capsys):
     ]
 
 
+def test_hosts_of_a_task_that_takes_several_are_no_extra_attempts(capsys):
+    print_summary(status(attempts=33, parts=22), [], Place())
+    assert capsys.readouterr().out.splitlines()[0].endswith("   1 extra attempt")
+
+
 def test_many_groups_are_counted_not_listed(capsys):
     groups = [{**GROUP, "count": n, "tasks": [n], "exit_code": n} for n in range(1, 9)]
     print_summary(status("failed", failed=36, done=0, total=36), groups, Place())

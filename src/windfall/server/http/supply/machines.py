@@ -40,22 +40,29 @@ def check_rented(service: Service, spec: JobSpec, is_workflow: bool) -> None:
 
 
 def check_sets(service: Service, spec: JobSpec, pools: list[str], is_workflow: bool) -> None:
-    """Refuse a job whose tasks take more machines at once than any offer of these pools has."""
-    nodes = max((needs.nodes for needs in spec.task_classes()), default=0)
+    """Refuse a job whose tasks take more machines at once than any offer of these pools has.
+
+    In a workflow on-demand machines are such sets, and other tasks need a machine beside them.
+    """
+    classes = spec.task_classes()
+    nodes = max((needs.nodes for needs in classes), default=0)
     if not nodes or not pools:
         return
-    if is_workflow:
-        hint = "submit these tasks as a job of their own, or use workers that are there"
-        raise BadInput("nodes: plans of workflows do not rent several machines for one task", hint=hint)
+    if is_workflow and spec.fleet:
+        hint = f"name pools instead of fleet '{spec.fleet}', or submit these tasks as a job of their own"
+        raise BadInput("nodes: fleets do not rent several machines for one task of a workflow", hint=hint)
     offers = [offer for pool in pools for offer in service.state.fleet.offers.get(pool, ())]
-    able = [offer for offer in offers if offer.market == ONDEMAND or offer.when_taken == "terminate"]
+    steady = [offer for offer in offers if offer.market == ONDEMAND]
+    able = steady if is_workflow else [offer for offer in offers if offer in steady or offer.when_taken == "terminate"]
     most = max((math.inf if offer.most is None else offer.most for offer in able), default=0)
-    if offers and nodes > most:
-        names, few = ", ".join(pools), f"at most {most:g} machines of one offer"
+    beside = int(is_workflow and not all(needs.nodes for needs in classes))
+    if offers and nodes + beside > most:
+        names, few = ", ".join(pools), f"at most {most:g} {'on-demand ' * is_workflow}machines of one offer"
+        more = ", other tasks of the workflow take one more" if beside else ""
         raise BadInput(
-            f"nodes: a task takes {nodes} machines at once, and {names} rents {few}",
-            hint=f"ask for at most {most:g}, or raise the limit of the pool" if most else
-            "rent on-demand machines, or spot machines that do not hibernate",
+            f"nodes: a task takes {nodes} machines at once{more}, and {names} rents {few}",
+            hint=f"ask for at most {most - beside:g}, or raise the limit of the pool" if most > beside else
+            f"rent on-demand machines{'' if is_workflow else ', or spot machines that do not hibernate'}",
             code="too-few-machines",
         )  # fmt: skip
 
