@@ -138,12 +138,18 @@ def test_a_host_with_idle_slots_gets_the_replicas_that_algorithm_2_makes(made, m
     def ask(hand, name, want, slots):
         running = {(bag.number, task) for bag in hand.state.bags.values() for task in bag.attempts.live}
         expected = eligible_for_idle_slots(hand, holds, name)
+        held = sum(
+            hand.state.hosts[attempt.host].name == name
+            for bag in hand.state.bags.values()
+            for attempts in bag.attempts.live.values()
+            for attempt in attempts
+        )
         answer = hand.ask(name, want, slots)
         keys = [(p.job, task, p.attempt) for p in answer.assigned for task in range(p.first, p.first + p.count)]
         replicas = [key[:2] for key in keys if key[:2] in running]
         if answer.refused or answer.probation is not None or answer.test:
             return keys
-        left = want
+        left = min(want, slots - held)  # replicas are for slots that are idle, whatever the host asks for
         for job in sorted(holds, reverse=True):  # the highest rank first, unsent tasks before replicas
             left -= sum(key[0] == job and key[:2] not in running for key in keys)
             may = [one for one in expected if one.job == job]

@@ -6,7 +6,8 @@ import pytest
 
 from windfall.lab.gridbot import worlds
 from windfall.lab.gridbot.command import as_markdown
-from windfall.lab.gridbot.experiments import Finding, Means, condor
+from windfall.lab.gridbot.experiments import condor
+from windfall.lab.gridbot.finding import Finding, Means
 
 
 def test_a_statement_is_reproduced_or_not_with_its_reason_or_not_checked():

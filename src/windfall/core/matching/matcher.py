@@ -129,6 +129,7 @@ class Matcher:
             return picked
         cap, tails, is_volunteer = UNLIMITED, self.state.bags.tails, bool(self.host.ad.get("owner"))
         slots = self.host.slots
+        kept: list[tuple[Wants, int]] = []
         for group in self.by_rank():
             ending: list[Wants] = []
             if is_volunteer:
@@ -138,10 +139,15 @@ class Matcher:
             others = len(group)
             if others > 1:
                 group = _in_turn(group, want)
-            for bag, policy, concurrency, classes in group:
+            for entry in group:
+                bag, policy, concurrency, classes = entry
                 others -= 1
                 # The highest-ranked bag's Concurrency caps every lower-ranked one.
                 ahead = self._ahead(bag, policy, concurrency, classes, want, room) if room else 0
+                if kept and ahead and (bag.waiting or bag.queues.replicas):
+                    taken, used = self._take_kept(kept, room)
+                    picked, room, kept = picked + taken, room - used, []
+                    ahead = min(ahead, room)
                 most = concurrency if concurrency < UNLIMITED else self.jobs + want + ahead
                 cap = most if most < cap else cap
                 if want <= 0 and cap <= self.jobs:
@@ -159,6 +165,8 @@ class Matcher:
                 picked = picked + taken if picked else taken
                 if self.gang is not None or self.waits_for_hosts:
                     return picked
+                if not space and ahead:
+                    kept.append((entry, cap))
                 if used > want:
                     room, want = max(0, room - (used - want)), 0
                 else:
@@ -177,6 +185,18 @@ class Matcher:
                 if want <= 0:
                     return picked
         return picked
+
+    def _take_kept(self, kept: list[tuple[Wants, int]], room: int) -> tuple[list[Assigned], int]:
+        """What bags keep for free slots, held ahead after all, and the slots that it takes.
+
+        A bag that follows would fill the host with tasks ahead: no slot would become free before that bag is done.
+        """
+        picked: list[Assigned] = []
+        left = room
+        for (bag, policy, _, classes), cap in kept:
+            taken, used = self._take_queued(bag, policy, classes, left, cap - self.jobs)
+            picked, left = picked + taken, left - used
+        return picked, room - left
 
     def _take_queued(
         self, bag: Bag, policy: BagPolicy, classes: tuple[int, ...] | None, space: int, most: int
@@ -439,8 +459,8 @@ class Matcher:
     def _replicate(
         self, bag: Bag, policy: BagPolicy, want: int, most: int, queued: bool = False
     ) -> tuple[list[Assigned], int]:
-        """Algorithm 2's speculative part, on slots that are free; and the slots that it takes."""
-        free = min(want, self.host.slots - self.held)
+        """Algorithm 2's speculative part, and the slots that it takes: free ones, for replicas that are not queued."""
+        free = want if queued else min(want, self.host.slots - self.held)
         if free <= 0 or most <= 0 or not any(self._finishes(bag, rules) for rules in bag.classes):
             return [], 0
         memory_free = self.memory_free if self.host.memory_bytes else None

@@ -15,7 +15,8 @@ from windfall.cli.processes import processes
 from windfall.cli.show.output import console, folder_option, note
 from windfall.figures.sheet import Line, Panel, sheet
 from windfall.figures.sheet import write as write_svg
-from windfall.lab.gridbot.experiments import EXPERIMENTS, Finding, Means
+from windfall.lab.gridbot.experiments import EXPERIMENTS
+from windfall.lab.gridbot.finding import Finding, Means
 
 
 @click.command("gridbot")

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
-from msgspec import Struct, field
 
 from windfall.lab.gridbot import worlds
+from windfall.lab.gridbot.community import figure9
+from windfall.lab.gridbot.finding import NOT_CHECKED, Claim, Finding, H, Means, incomplete
 from windfall.sim.run import RunOutcome, completions, run
-from windfall.sim.scenario import Scenario, read
-from windfall.sim.studies.sweep import Interval, interval, sweep, values_of
+from windfall.sim.scenario import read
+from windfall.sim.studies.sweep import Interval, interval, values_of
 
-H = 3600.0
 # Replication table of the paper: (replication, scheduling) -> replicas %, waste %, turnaround h.
 PAPER_TABLE = {
     ("permissive", "permissive"): (58, 30, 4.1),
@@ -25,57 +24,16 @@ PAPER_TABLE = {
 }
 
 
-NOT_CHECKED = None
-Claim = tuple[str, bool | None]
-"""A statement of the paper and whether it came out here; None: it was not checked, and the text says why."""
-
-
-class Finding(Struct):
-    """One experiment: a table, the paper's claims and whether they hold here, numbers, curves to draw."""
-
-    name: str
-    title: str
-    assumed: str
-    heads: list[str]
-    rows: list[list[str]]
-    claims: list[Claim]
-    data: dict[str, Any] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)
-    """Why a statement did not come out, by the statement, where the cause was found."""
-    curves: dict[str, tuple[Any, Any]] = field(default_factory=dict)
-    axes: dict[str, Any] = field(default_factory=dict)
-
-
-class Means(Struct):
-    """Scale, number of seeds, and executor of the runs."""
-
-    scale: float
-    seeds: int
-    executor: Executor | None = None
-    show: Callable[[str], None] = lambda text: None
-
-    def sweep(self, scenario: Scenario, seeds: int | None = None) -> list[RunOutcome]:
-        self.show(scenario.name)
-        return sweep(scenario, range(1, (seeds or self.seeds) + 1), self.executor)
-
-
-def incomplete(bag: Any, points: int = 400) -> tuple[Any, Any]:
-    """Incomplete tasks over time, in hours."""
-    ends = completions(bag)
-    places = np.unique(np.linspace(0, len(ends) - 1, points).astype(int))
-    return ends[places] / H, bag.total - places - 1
-
-
 def figure5(means: Means) -> Finding:
     """Policies against plain BOINC on all grids."""
     scale = means.scale
     times, curves = {}, {}
     for naive in (True, False):
         scenario = worlds.naive_run(naive, scale)
-        times[scenario.name] = [outcome.turnaround_s / H for outcome in means.sweep(scenario)]
-        best = int(np.argmin(times[scenario.name])) + 1
-        _, world = run(scenario, best)
-        curves[scenario.name] = incomplete(world.driver.state.bags[1])
+        seen = means.observe(scenario, means.seeds)
+        times[scenario.name] = [one.outcome.turnaround_s / H for one in seen]
+        best = seen[int(np.argmin(times[scenario.name]))]
+        curves[scenario.name] = incomplete(best.ends_s["bag"])
     boinc, ours = times["unmodified BOINC"], times["GridBot"]
     late = curves["unmodified BOINC"]
     last = float(late[0][-1] - late[0][np.searchsorted(-late[1], -0.05 * late[1][0])])
@@ -150,7 +108,7 @@ def figure6(means: Means) -> Finding:
              "by themselves in this world", NOT_CHECKED),
         ],
         {"days": days, "cpu_years": cpu_years, "hourly": hourly.tolist(), "events": outcome.events},
-        curves={"incomplete tasks": incomplete(bag)},
+        curves={"incomplete tasks": incomplete(ends)},
         axes={"xlabel": "time (h)", "ylabel": "incomplete tasks"},
     )  # fmt: skip
 
@@ -202,7 +160,8 @@ def _reached(bag: Any, left: int) -> float:
 def figure8(means: Means) -> Finding:
     """Five policies for one small bag."""
     scenario = worlds.small_bags_run(means.scale)
-    outcomes = means.sweep(scenario)
+    seen = means.observe(scenario, means.seeds)
+    outcomes = [one.outcome for one in seen]
     names = [bag.name for bag in outcomes[0].bags]
     times = {n: [o.bags[i].turnaround_s / 60 for o in outcomes] for i, n in enumerate(names)}  # type: ignore[operator]
     tails = {
@@ -211,7 +170,6 @@ def figure8(means: Means) -> Finding:
     }
     mean = {name: float(np.mean(values)) for name, values in times.items()}
     tail = {name: float(np.mean(values)) for name, values in tails.items()}
-    _, world = run(scenario, 1)
     return Finding(
         "figure8",
         "Figure 8: five copies of a small bag, policies apart",
@@ -232,7 +190,7 @@ def figure8(means: Means) -> Finding:
             ),
         ],
         {"turnaround_min": times, "tail_min": tails, "mean_min": mean},
-        curves={bag.rules.name: incomplete(bag) for bag in world.driver.state.bags.values()},
+        curves={name: incomplete(seen[0].ends_s[name]) for name in names},
         axes={"xlabel": "time (h)", "ylabel": "incomplete tasks"},
     )
 
@@ -310,67 +268,6 @@ def table(means: Means) -> Finding:
             SLOWER_TAIL: CONTRADICTION,
             BETTER_TAIL: CONTRADICTION,
         },
-    )  # fmt: skip
-
-
-R1_LONGEST = "R1, free replication anywhere, takes the longest of its own"
-R3_AS_QUICK = "R3 is as quick as R2 with fewer replicas"
-R4_TOO_LATE = "R4's threshold of 2,000 is too late: with 4,000 it is done at least a tenth earlier"
-FIGURE_9_REASONS = {
-    R1_LONGEST: "the ranks are assumed. R1 has the highest here, so its replicas get hosts of the grids at once "
-    "and end its tail. With equal ranks it ends after R2: 10.0 h against 9.5 h (scale 0.02, seed 1)",
-    R3_AS_QUICK: "R3 waits for the volunteers' deadline of three days. It replicates a task only if its host fails or "
-    "vanishes in more than a tenth of its attempts; a volunteer with a good record that leaves keeps its last task "
-    "until the deadline. With a deadline of one day R3 ends 48 h earlier (29.6 h, not 77.5 h), and calling hosts "
-    "without a result today risky, too, changes nothing (scale 0.02, seed 1). The policy that the paper used is not "
-    "legible in our copy",
-    R4_TOO_LATE: "R4 is the last by rank and replicates freely below either threshold, on hosts of the grids that are "
-    "idle by then: 10.78 h with 4,000 against 10.81 h with 2,000, and with equal ranks 10.55 h against 10.69 h "
-    "(scale 0.02, seed 1). What else R4 said is not legible in our copy",
-}
-"""Why statements of figure 9 do not come out, with the experiments that showed it."""
-
-
-def figure9(means: Means) -> Finding:
-    """Four bags under different replication, volunteers included."""
-    results = {}
-    for threshold in (2000, 4000):
-        outcomes = means.sweep(worlds.replication_with_volunteers_run(means.scale, threshold), min(means.seeds, 3))
-        results[threshold] = {
-            name: [
-                float(np.mean([o.bags[i].turnaround_s for o in outcomes])) / H,
-                *(float(np.mean([getattr(o.bags[i], what) / o.bags[i].tasks for o in outcomes]))
-                  for what in ("replicas", "discarded")),
-            ]
-            for i, name in enumerate(("R1", "R2", "R3", "R4"))
-        }  # fmt: skip
-    _, world = run(worlds.replication_with_volunteers_run(means.scale), 1)
-    hours = {name: values[0] for name, values in results[2000].items()}
-    steps = np.diff([0.0, *hours.values()])
-    later = results[4000]["R4"][0] - results[4000]["R3"][0]
-    return Finding(
-        "figure9",
-        "Figure 9: four bags at once, the community included",
-        "The policies of figure 9(b) follow the text (their table is not legible in our copy): R1 replicates freely "
-        "and runs anywhere, R2 leaves volunteers out in the tail, R3 also replicates carefully, R4 takes 2,000 tasks "
-        "left for the tail. Ranks fall from R1 to R4.",
-        ["bag", "done after (h)", "step to the one before (h)", "replicas", "waste"],
-        [
-            [name, f"{values[0]:.2f}", f"{steps[i]:.2f}", f"{values[1]:.0%}", f"{values[2]:.0%}"]
-            for i, (name, values) in enumerate(results[2000].items())
-        ]
-        + [["R4 at 4,000", f"{results[4000]['R4'][0]:.2f}", f"{later:.2f}", "-", "-"]],
-        [
-            (R1_LONGEST, steps[0] == max(steps)),
-            (R3_AS_QUICK,
-             steps[2] < 1.1 * steps[1] and results[2000]["R3"][1] < results[2000]["R2"][1]),
-            (R4_TOO_LATE,
-             results[4000]["R4"][0] < 0.9 * results[2000]["R4"][0]),
-        ],
-        {str(threshold): values for threshold, values in results.items()},
-        FIGURE_9_REASONS,
-        curves={bag.rules.name: incomplete(bag) for bag in world.driver.state.bags.values()},
-        axes={"xlabel": "time (h)", "ylabel": "incomplete tasks"},
     )  # fmt: skip
 
 

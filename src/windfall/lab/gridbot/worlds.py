@@ -214,28 +214,36 @@ def small_bags_run(scale: float) -> Scenario:
     return build("five small bags", [*collaborative(scale, 700), cluster(scale)], bags, spread_bundles=False)
 
 
+BUFFER = 1500
+"""Jobs of the scheduling buffer (section 7): about so many unsent ones begin the tail (section 6.3)."""
+RISKY = any_replica("HOST.ErrorRate + HOST.LossRate > 0.01 || HOST.JobsToday < 45")
+"""A host of a high error rate as BOINC counts it: 0.1 for a new host, 0.95 times that after every valid result."""
+
+
 def replication_with_volunteers_run(scale: float, threshold: int = 2000) -> Scenario:
     """Figure 9: four bags of 30,000 under different replication and scheduling policies, the community included. The
-    table of figure 9(b) is not legible in our copy; the pairs follow the text."""
-    risky = any_replica("HOST.ErrorRate + HOST.LossRate > 0.1")
-    once = f"Job.NumberOfReplicas < 5 && {risky} && {once_in('900')}"
+    table of figure 9(b) is not legible in our copy; the pairs follow the text. Concurrency and Deadline outside the
+    community are those of figure 3 for one core."""
+    hosts, community, fast = 2600, 8000, "Job.NumberOfReplicas < 5"
     left = round(threshold * scale)
-    late = f"Job.NumberOfReplicas < 5 && BOT.JobsLeft < {left}"
     no_volunteers = '!BOT.Tail || Host.Pool != "volunteers"'
     pairs = {
-        "R1": ("Job.NumberOfReplicas < 5", "true"),
-        "R2": ("Job.NumberOfReplicas < 5", no_volunteers),
-        "R3": (once, no_volunteers),
-        "R4": (late, f'BOT.JobsLeft >= {left} || Host.Pool != "volunteers"'),
+        "R1": (fast, "true"),
+        "R2": (fast, no_volunteers),
+        "R3": (f"{fast} && {RISKY} && {once_in('900')}", no_volunteers),
+        "R4": (f"{fast} && BOT.JobsLeft < {left}", f'BOT.JobsLeft >= {left} || Host.Pool != "volunteers"'),
     }
     bags = [
         bag(name, round(30_000 * scale), "10m", "15m", {
             "JobRequirements": requirements,
             "Rank": "BOT.Priority",
+            "Concurrency": "2",
             "Deadline": 'Host.Pool == "volunteers" ? 259200 : 4000',
             "ReplicationRequirements": replication,
         }, priority=float(-place + 10))
         for place, (name, (replication, requirements)) in enumerate(pairs.items())
     ]  # fmt: skip
-    pools = [*collaborative(scale), cluster(scale), volunteers(8000, scale, arrive="0s")]
-    return build("four bags, volunteers included", pools, bags)
+    # They have been there for months: none waits to come for the first time.
+    pools = [*collaborative(scale, hosts), cluster(scale), volunteers(community, scale, arrive="0s", wait="0s")]
+    tail_enter = BUFFER / (hosts + community)
+    return build("four bags, volunteers included", pools, bags, spread_bundles=False, tail_enter=tail_enter)

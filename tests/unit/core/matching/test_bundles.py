@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.engine.hand import Hand
-from windfall.core.events import TaskClass
+from windfall.core.events import QUEUED, TaskClass
 from windfall.core.matching import bundles
 from windfall.policy import compile_policies
 
@@ -232,3 +232,36 @@ def test_a_bundle_is_whole_rounds_and_ends_before_its_host(round_trip_s, run_s, 
     assert ahead >= 0 and ahead % slots == 0
     if ahead and lifetime_s is not None:
         assert (ahead / slots + 1) * run_s <= lifetime_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("priority", [0.0, 1.0])
+def test_the_last_tasks_of_a_bag_are_not_overtaken_by_tasks_ahead_of_another(priority):
+    hand = made()
+    hand.submit(100, policies={"Concurrency": "2"})
+    held = {f"h{n}": hand.tasks(f"h{n}", want=1, room=100) for n in range(4)}
+    last = hand.submit(1, priority=priority, policies={"Concurrency": "2"})
+    hand.report("h0", held["h0"][0])
+    # Its next task begins at once, so that no slot is free now or later: others keep it full.
+    assert [key[0] for key in hand.tasks("h0", want=0, room=1)] == [last.number]
+
+
+def test_the_last_tasks_of_a_bag_wait_for_free_slots_where_nothing_else_would_take_the_slot():
+    hand = made()
+    hand.submit(9, policies={"Concurrency": "2"})
+    held = {f"h{n}": hand.tasks(f"h{n}", want=1, room=100) for n in range(4)}
+    hand.report("h0", held["h0"][0])
+    assert hand.tasks("h0", want=0, room=1) == []
+
+
+@pytest.mark.parametrize("spread", [True, False])
+def test_a_queued_replica_goes_before_tasks_ahead_of_a_lower_rank(spread):
+    hand = made(replication_cycle_s=60.0, spread_bundles=spread)
+    policies = {"Concurrency": "2", "ReplicationRequirements": "true"}
+    first = hand.submit(1, priority=1.0, replication=QUEUED, policies=policies)
+    assert len(hand.tasks("slow", want=1)) == 1
+    hand.submit(100, policies={"Concurrency": "2"})
+    held = hand.tasks("h", want=1, room=100)
+    hand.wait(61)
+    assert first.queues.queued_replicas
+    hand.report("h", held[0])
+    assert [key[:2] for key in hand.tasks("h", want=0, room=1)] == [(first.number, 0)]
