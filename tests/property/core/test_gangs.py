@@ -113,16 +113,17 @@ class GangMachine(EngineSteps):
         assert answer.repeat and not answer.assigned and not answer.begin
 
     @rule(
-        place=st.integers(0, HOSTS - 1), late=st.booleans(),
+        place=st.integers(0, HOSTS - 1), late=st.booleans(), lies=st.sampled_from([False] * 5 + [True]),
         cause=st.sampled_from(["done"] * 4 + ["exit", "preempted", "lost"]),
     )  # fmt: skip
-    def report(self, place, cause, late):
+    def report(self, place, cause, late, lies=False):
         busy = [host for host in self.hosts if host.held]
         if not busy:
             return
         host = busy[place % len(busy)]
         key = host.held[0]
-        if key in host.parts and key not in host.begun:
+        early = key in host.parts and key not in host.begun
+        if early and not lies:
             cause, late = "preempted", False  # what has not begun is only handed back
         code = 0 if cause == "done" else 1
         (verdict,) = self.step(
@@ -131,7 +132,7 @@ class GangMachine(EngineSteps):
         host.held.remove(key)
         host.units.pop(key, None)
         host.parts.discard(key)
-        if cause == "done":
+        if cause == "done" and not early:
             self.succeeded.add(key)
         if verdict == ACCEPTED:
             assert set(self.formed.get(key, [key])) <= self.succeeded, "accepted before every host has succeeded"

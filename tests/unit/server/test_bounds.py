@@ -305,6 +305,7 @@ def test_a_task_that_is_named_three_times_is_retried_once(server):
         "/v1/jobs/1?wait_s=inf&version=1",
         "/v1/jobs/1/tasks?after=x",
         "/v1/jobs/1/completed?after=-inf",
+        "/v1/machines?limit=18446744073709551616",
     ],
 )
 def test_a_query_that_is_no_number_is_refused(server, path):

@@ -52,7 +52,7 @@ from windfall.core.sites.apply import welcome
 from windfall.core.state.hosts.hosts import LIVE, Host
 from windfall.core.state.hosts.learned import RunTimes
 from windfall.core.state.jobs.bags import Bag, Terms, Vote
-from windfall.core.state.jobs.causes import CANCEL, DISAGREEMENT, LOSS_CODES, SUCCESS
+from windfall.core.state.jobs.causes import CANCEL, DISAGREEMENT, LOSS_CODES, LOST_CODE, SUCCESS
 from windfall.core.state.jobs.columns import CANCELLED, DONE, FAILED, HELD, NO_EXIT, WAITING
 from windfall.core.state.state import State
 
@@ -287,6 +287,9 @@ def _other(state: State, bag: Bag, host: Host | None, result: Result, verdict: i
         if 0 <= task < bag.total and _holds(bag, host, result):
             attempts.release(state, bag, task, result.attempt, attempts.REPLICA, result.end - result.start)
         return
+    if result.cause == SUCCESS and verdict in (REQUEUED, LOST_FOR_GOOD):
+        # A host of several says that it has done its part, which it was not told to begin.
+        result = replace(result, cause=LOST_CODE)
     attempts.release(state, bag, task, result.attempt, _waste_of(result, verdict), result.end - result.start)
     if result.cause == SUCCESS:
         # So many volunteers disagree that the task has failed.

@@ -140,6 +140,8 @@ def judge(state: State, result: Result, reporter: int, t: float) -> int:
     if live is None and bag.classes[bag.class_of(task)].nodes:
         return STALE  # it ended with another host of its task, and what the others did is gone with it
     if result.cause == SUCCESS:
+        if gang is not None and not gang.has_begun:
+            return judge_loss(bag, task, others=False)  # no host was told to begin: what this one ran is unknown
         if gang is not None and len(bag.attempts.live[task]) > 1:
             return PART
         return _judge_success(state, bag, result, reporter) if bag._terms.rules.quorum else ACCEPTED

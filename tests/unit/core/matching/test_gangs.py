@@ -7,6 +7,7 @@ from windfall.core.decisions import ACCEPTED, FAILED_FOR_GOOD, PART, REQUEUED, R
 from windfall.core.events import HostDrained, JobCancelled, PoolsConfigured, TaskClass
 from windfall.core.explain.jobs import host_reasons, story
 from windfall.core.state.hosts.pools import PoolRules
+from windfall.core.state.invariants import problems
 from windfall.core.state.snapshot import load, save
 from windfall.core.supply.pools import look
 
@@ -72,6 +73,18 @@ def test_a_task_succeeds_when_all_its_hosts_have_and_the_first_ones_are_free_mea
     assert hand.tasks("a", 2, 2) == [(2, 0, 1)]
     assert hand.report("b", (1, 0, 1)) == [ACCEPTED]
     assert bag.state == "done" and bag.columns.attempt[0] == 1, "what is shown of it is that of rank 0"
+
+
+def test_a_success_before_all_hosts_have_their_parts_is_a_loss_of_that_attempt():
+    for reporter, number in (("b", 1), ("a", 2)):
+        hand = Hand()
+        bag = hand.submit(1, [TWO])
+        hand.ask("a", 2, 2)
+        assert hand.ask("b", 2, 2).gang.hosts == [2, 1], "b holds its part, and a was not given its own"
+        assert hand.report(reporter, (1, 0, number)) == [REQUEUED]
+        assert not problems(hand.state) and bag.columns.losses[0] == 1 and not bag.columns.failures[0]
+        running(hand, "a", "b")
+        assert sorted(bag.attempts.gangs[0].joined) == [0, 1], "it is given out again"
 
 
 def test_a_failure_on_one_host_ends_the_attempt_on_all():

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from windfall.api.renting import MachineRow, Machines, Offered, OfferRow, Stranger
 from windfall.api.small import Poked
 from windfall.bags.spec import JobSpec
+from windfall.bounds import MAX_INTEGER
 from windfall.core.renting import money
 from windfall.core.renting.fleets import name_of
 from windfall.core.state.hosts.hosts import GONE
@@ -19,6 +20,7 @@ from windfall.core.state.renting.fleet import MachineState, owed_microusd, paid_
 from windfall.errors import BadInput
 from windfall.planning.contract import BAG, ONDEMAND, WORKFLOW
 from windfall.planning.offers import Offer
+from windfall.server.queries.jobs import whole
 from windfall.server.service import NotFound, Service, decimal
 
 Json = dict[str, Any]
@@ -70,7 +72,7 @@ def check_sets(service: Service, spec: JobSpec, pools: list[str], is_workflow: b
 async def machines(service: Service, request: Request) -> tuple[int, Machines]:
     """What is offered and what was rented, the newest first; `pool`, `job` and `there=1` narrow it down."""
     query = request.query_params
-    limit = int(query["limit"]) if query.get("limit", "").isdecimal() else None
+    limit = whole(request, "limit", MAX_INTEGER)
     fleet = service.state.fleet.serving(service.bag(query["job"]).number) if query.get("job") else None
     found = (
         machine
