@@ -130,7 +130,6 @@ bench: $(STAMP)
 # Checks the pages, records the console again, then builds the site (build/site) and the manual pages (build/man).
 docs: $(STAMP)
 	$(BIN)/python tools/docs.py
-	@$(BIN)/python -c 'import material' 2>/dev/null || $(BIN)/python -m pip install -q --disable-pip-version-check -e '.[docs]'
 	@mkdir -p build/npm && cd build/npm && { test -e package/dist/mermaid.min.js || { npm pack --silent mermaid@11 >/dev/null \
 		&& tar xzf mermaid-11.*.tgz package/dist/mermaid.min.js; }; } || echo "npm is missing: diagrams stay text"
 	@command -v chromium >/dev/null && $(BIN)/python tools/console_shots.py || echo "the screenshots stay as they are: chromium is missing, or see above"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the virtual environment $2 with Python $1 and installs Windfall with its test tools into it.
+# Makes the virtual environment $2 with Python $1 and installs Windfall with its test tools and what builds the documentation.
 set -eu
 python=$1
 venv=$2
@@ -16,4 +16,4 @@ if ! "$python" -c 'import venv, ensurepip' 2>/dev/null; then
     fi
 fi
 "$python" -m venv "$venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev,postgres]'
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev,docs,postgres]'
