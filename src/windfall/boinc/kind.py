@@ -67,13 +67,13 @@ class BoincSettings(Struct, forbid_unknown_fields=True):
 
 def check(pool: PoolConfig, where: str) -> None:
     settings: BoincSettings = pool.settings
+    example = "as in: http://volunteers.example.org:7272/grid/"
     try:
         parts = urlsplit(settings.url)
         host = parts.hostname or ""
         _ = parts.port
     except ValueError:
-        raise BadInput(f"{where}: url = {settings.url!r} is not a URL") from None
-    example = "as in: http://volunteers.example.org:7272/grid/"
+        raise BadInput(f"{where}: url = {settings.url!r} is not a URL", hint=example) from None
     if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or parts.username:
         raise BadInput(f"{where}: url = {settings.url!r} is not a project's URL", hint=example)
     if "." not in host:

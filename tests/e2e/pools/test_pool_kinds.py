@@ -116,6 +116,17 @@ def test_the_doctor_starts_a_worker_and_ends_it(tmp_path, processes):
     assert "reaches the server" in found["checks"][-1]["what"] and kept(tmp_path) == []
 
 
+def test_a_pool_can_be_removed_straight_after_its_doctor(tmp_path):
+    (tmp_path / "pools.toml").write_text(
+        '[[pool]]\nname = "cloud"\nkind = "emulated"\ntime_scale = 60\n'
+        '[[pool.offer]]\nname = "vm"\ncores = 1\nprice_usd = 0.1\ncycle_s = 3600\nlag_s = 1\n'
+    )
+    state = ["--state", str(tmp_path / "state")]
+    for words in (["add", str(tmp_path / "pools.toml")], ["doctor", "cloud"], ["remove", "cloud"]):
+        ran = CliRunner().invoke(pool, [*words, *state])
+        assert ran.exit_code == 0, (words, ran.output, ran.exception)
+
+
 def test_a_host_behind_a_jump_host_works_and_no_connection_has_to_stay_open(tmp_path):
     """Two real sshd: one is the gate to the other. While tasks run, every connection is cut and the gate is closed."""
     with sshd(tmp_path / "inner") as inner, ExitStack() as open_gate:

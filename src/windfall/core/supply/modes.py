@@ -58,7 +58,7 @@ def on_pool_switched(state: State, event: PoolSwitched, policies: Any) -> PoolSe
 
 def on_pool_removed(state: State, event: PoolRemoved, policies: Any) -> PoolSettled:
     left = living(state, event.pool)
-    return PoolSettled(refused=left and f"{left} of pool {event.pool} are still there")
+    return PoolSettled(refused=left and f"pool {event.pool} still has {left}")
 
 
 def living(state: State, pool: str) -> str:
@@ -67,8 +67,8 @@ def living(state: State, pool: str) -> str:
     machines = sum(machine.offer.pool == pool for machine in state.fleet.there.values())
     supply = state.supply.pools.get(pool)
     pending = 0 if supply is None else supply.queued
-    counts = [(machines, "machines")] if machines else [(hosts, "workers"), (pending, "workers on their way")]
-    return " and ".join(f"{count} {what}" for count, what in counts if count)
+    counts = [(machines, "machine", "")] if machines else [(hosts, "worker", ""), (pending, "worker", " to come")]
+    return " and ".join(f"{count} {what}{'s' * (count != 1)}{where}" for count, what, where in counts if count)
 
 
 def is_busy(state: State, machine: MachineState) -> bool:

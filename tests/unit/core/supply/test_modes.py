@@ -120,7 +120,7 @@ def test_a_pool_is_not_removed_while_something_of_it_lives():
     hand = hand_with_pools()
     hand.step(PoolAdded(hand.t, "p", "{}"))
     hand.ask("p-1-1", pool="p")
-    assert hand.step(PoolRemoved(hand.t, "p")).decided.refused == "1 workers of pool p are still there"
+    assert hand.step(PoolRemoved(hand.t, "p")).decided.refused == "pool p still has 1 worker"
     assert "p" in hand.state.supply.pools
     hand.ask("p-1-1", want=0, leaving="drained")
     assert not hand.step(PoolRemoved(hand.t, "p")).decided.refused

@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from windfall.api.requests import DoctorBody
 from windfall.api.small import Examined
+from windfall.core.events import HostsEnded
 from windfall.core.sites.instances import SiteState
 from windfall.core.state.hosts.hosts import GONE
 from windfall.drivers.keepers.answers import guarded
@@ -91,6 +92,10 @@ async def _tried(service: Service, source: OrderedWorkers, body: DoctorBody) -> 
         return Check(what, error, "see that its host reaches the server, and what it says when it is started by hand")
     if left:
         return Check("a worker ends when it is stopped", f"{order.host} is still there", "end it by hand")
+    if _has_come(service, order.host):
+        # It may have had no time to say goodbye: without this it would count as a worker until its lease runs out.
+        ended = HostsEnded(service.driver.clock(), source.name, [(order.host, "it was started on trial")])
+        await service.driver.submit([ended])
     return Check(f"{what}, and ends when it is stopped")
 
 

@@ -39,7 +39,7 @@ from windfall.bounds import (
 from windfall.core.decisions import DROPPED, STALE, WASTE, HostAnswered, ResultsJudged
 from windfall.core.events import AnyEvent, CheckpointSaved, HostAsked, Key, MachineResumed, Result, ResultsReported
 from windfall.core.records import Record
-from windfall.core.state.hosts.hosts import Host
+from windfall.core.state.hosts.hosts import GONE, Host
 from windfall.core.state.renting.fleet import HIBERNATED, MachineState, machine_of
 from windfall.errors import BadInput, WindfallError
 from windfall.server.host_secrets import newly_shown
@@ -159,8 +159,9 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
         if service.arrival(ask.host) != arrival:
             # The worker has hung up and asked again: tasks handed out here would not reach it.
             raise UsedId(f"exchange {ask.n} of '{ask.host}' was overtaken by a newer one")
-        if _hibernated(service, ask.host) is not None:
-            # Its worker was frozen with this request open: to ask again in its name would look like its return.
+        if _hibernated(service, ask.host) is not None or service.driver.state.hosts[answer.host].state == GONE:
+            # Its worker was frozen, or has ended, with this request open: to ask again in its name would look like its
+            # return, and tasks handed out here would not reach it.
             return await _told(service, ask, answer, token, waited_s, began_s)
         again = HostAsked(service.driver.clock(), ask.host, ask.boot, ask.n, want, ask.slots, room=room)
         answer = _answer_of((await service.driver.submit([again]))[-1])

@@ -1,0 +1,41 @@
+"""An exchange that waits for tasks while its worker ends: nothing is given to it, and the worker does not come back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from tests.support.server.asgi import InProcess
+from windfall.core.events import HostsEnded
+from windfall.core.state.hosts.hosts import GONE
+from windfall.wire import VERSION, frames
+
+
+@pytest.fixture
+def server(tmp_path):
+    with InProcess(tmp_path) as made:
+        yield made
+
+
+def test_a_worker_that_its_pool_shows_as_ended_gets_no_task_by_the_request_that_it_left_open(server):
+    state, driver = server.driver.state, server.driver
+    header = {"v": VERSION, "host": "h", "boot": "b", "n": 1, "want": 1, "slots": 1, "ad": {}, "wait_s": 20.0}
+    body = frames.join(json.dumps(header).encode(), [])
+
+    async def ends_while_it_waits():
+        asked = asyncio.ensure_future(server.acall("POST", "/v1/exchange", body))
+        while "h" not in state.hosts.by_name:
+            await asyncio.sleep(0.01)
+        await driver.submit([HostsEnded(driver.clock(), state.host("h").pool, [("h", "its machine was ended")])])
+        spec = {"name": "bag", "command": ["echo", "{}"], "source": {"kind": "range", "first": 1, "last": 3}}
+        submitted = json.dumps({"spec": spec, "count": 3, "seal": True}).encode()
+        assert (await server.acall("POST", "/v1/jobs", submitted))[0] == 201
+        return await asked
+
+    status, answer = server.run(ends_while_it_waits())
+    assert status == 200 and json.loads(bytes(frames.split(answer)[0]))["tasks"] == []
+    assert state.host("h").state == GONE and not state.host("h").held
+    assert len(server.exchange(n=2, ad={})[1]["tasks"]) == 1, "a worker that was taken for ended comes back by itself"
+    server.check()
