@@ -78,8 +78,8 @@ failovers: $(STAMP)
 double-faults: $(STAMP)
 	$(BIN)/python -m tests.e2e.server.double_faults 4 --from-seed $(FROM) --seeds $(or $(SEEDS),5) --at-once 2
 
-# 1,000 faults against servers on SQLite: killed and stopped servers and workers, a cut network, a full disk, a
-# read-only one. `make test` has eight.
+# 1,000 faults, half against servers on SQLite and half on PostgreSQL: killed and stopped servers and workers, a cut
+# network, a full disk, a read-only one, a database that crashes or is cut off. `make test` has 17.
 chaos: $(STAMP)
 	$(BIN)/python -m tests.e2e.server.chaos 50 --from-seed $(FROM) --seeds $(or $(SEEDS),20) --at-once 4
 
@@ -100,8 +100,8 @@ fuzz: $(STAMP)
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install -q --disable-pip-version-check atheris
 	$(BIN)/python -m tests.fuzz.run $(or $(SECONDS),60)
 
-# 10,000 whole servers in virtual time with crashes, torn writes and a bad network, 25 minutes of a core: `make test`
-# has 80. A seed that fails is printed with the command that runs it again.
+# 10,000 whole servers in virtual time with crashes, torn writes and a bad network, 13 minutes of a core: `make test`
+# has 120. A seed that fails is printed with the command that runs it again.
 faults: $(STAMP)
 	$(BIN)/python -m tests.simulation.server.faults 1 10000
 

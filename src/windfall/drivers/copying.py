@@ -24,6 +24,7 @@ LARGE_TASKS, TASKS_PER_HOST = 500_000, 30
 """With fewer tasks the loop encodes by itself, in 30 ms or less; a host takes as long as 30 tasks."""
 LIMIT_S = 120.0
 """Seconds after which a child that has not ended is killed."""
+CHILD_NICE = 10
 _PR_SET_PDEATHSIG = 1
 
 
@@ -83,6 +84,8 @@ class Forked:
 
 def _encode_and_exit(state: State, handle: int) -> NoReturn:
     gc.disable()
+    with contextlib.suppress(OSError):
+        os.nice(CHILD_NICE)  # nobody waits for it, and the server has work to do
     with contextlib.suppress(ValueError):
         signal.set_wakeup_fd(-1)
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -129,7 +129,8 @@ async def _turn(
     folder: Path, tasks: int, hosts: int, rate: int, seconds: int, has_snapshots: bool
 ) -> tuple[list[float], int]:
     """How long each exchange waited, from when it was due to its commit, in milliseconds; and the snapshots taken."""
-    due = rate * seconds // 3 if has_snapshots else 10**12
+    # One, when a third of the exchanges has come.
+    due = hosts + rate * seconds // 3 if has_snapshots else 10**12
     store = open_store(folder / "state")
     driver = Realtime(store, Engine(), Settings(), None, due, 1 << 60)
     driver.restore()
