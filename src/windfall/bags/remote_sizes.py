@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
+from windfall.bags.remote_files import destination
 from windfall.bags.spec import InputFile, JobSpec
 
 _TIMEOUT_S = 10.0
@@ -25,11 +26,15 @@ MOST_ASKED = 100
 def measured(spec: JobSpec, of_tasks: Sequence[InputFile] = (), count: int = 0) -> tuple[JobSpec, list[str]]:
     """The job with the gigabytes that each machine and each task fetches, by region; and remarks on what is not known.
 
-    `of_tasks`: inputs of single tasks of its `count`. What the job says itself of a region (`data`) stays.
+    `of_tasks`: inputs of single tasks of its `count`. What the job says itself of a region (`data`) stays; what it says
+    of outputs is added, in the region of the store that they go to.
     """
     of_machines, remarks = _by_region([file for file in spec.inputs if file.url])
     in_all, more = _by_region([file for file in of_tasks if file.url])
     of_task = {region: gb / count for region, gb in in_all.items() if count}
+    for region, gb in spec.task_data_gb.items():
+        where = region or _region_of_outputs(spec.outputs)
+        of_task[where] = of_task.get(where, 0.0) + gb
     return replace(spec, data_gb={**of_machines, **spec.data_gb}, task_data_gb=of_task), remarks + more
 
 
@@ -51,6 +56,13 @@ def _by_region(files: Sequence[InputFile]) -> tuple[dict[str, float], list[str]]
         # The others are taken to be as large on average.
         found = {region: gb * len(files) / MOST_ASKED for region, gb in found.items()}
     return found, remarks
+
+
+def _region_of_outputs(outputs: Sequence[str]) -> str:
+    """The region of the first store that outputs go to; empty if it is not known."""
+    addresses = (address for _, address in map(destination, outputs) if address)
+    bucket = next(map(_bucket, addresses), "")
+    return "" if not bucket or "{" in bucket else region_of(bucket)
 
 
 def _size(file: InputFile) -> int:

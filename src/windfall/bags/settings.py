@@ -75,6 +75,7 @@ class Settings(Needs, kw_only=True, forbid_unknown_fields=True):
     attributes: dict[str, str | float | bool] = {}
     tags: dict[str, str] = {}
     data: dict[str, str | int] = {}
+    output_data: str | int | dict[str, str | int] | None = None
 
 
 def merged(base: Settings, over: Settings) -> Settings:
@@ -82,7 +83,7 @@ def merged(base: Settings, over: Settings) -> Settings:
     changes: dict[str, Any] = {}
     for name in Settings.__struct_fields__:
         new, old = getattr(over, name), getattr(base, name)
-        if isinstance(new, dict):
+        if isinstance(new, dict) and isinstance(old, dict):
             changes[name] = {**old, **new}
         elif isinstance(new, list) and isinstance(old, list) and name != "command":
             changes[name] = [*old, *new]
@@ -105,6 +106,7 @@ def spec_fields(settings: Settings) -> dict[str, Any]:
         "tags": settings.tags,
         "resources": {name: amount for name, amount in amounts_of(settings).items() if amount},
         "data_gb": {region: parse_bytes(size, "data") / 1e9 for region, size in settings.data.items()},
+        "task_data_gb": _written_gb(settings.output_data),
     }
     for name in ("cwd", "stdin", "cpus", "max_failures", "max_losses", "max_failed_tasks", "priority", "python",
                  "planner", "fleet", "confidence", "replication", "max_replicas", "fixed_memory", "pin",
@@ -126,6 +128,17 @@ def spec_fields(settings: Settings) -> dict[str, Any]:
         said[target] = None if value is None else parse(value, name)
     said["checkpoint_auto"] = True if settings.checkpoint == AUTO else None
     return {name: value for name, value in said.items() if value is not None}
+
+
+def _written_gb(said: str | int | dict[str, str | int] | None) -> dict[str, float] | None:
+    """What a task writes, by region; the empty one is that of the store which its outputs go to."""
+    if said is None:
+        return None
+    if isinstance(said, str) and "=" in said:
+        region, _, size = said.partition("=")
+        said = {region.strip(): size.strip()}
+    sizes = said if isinstance(said, dict) else {"": said}
+    return {region: parse_bytes(size, "output_data") / 1e9 for region, size in sizes.items()}
 
 
 def deadline_identity(settings: Settings) -> float | None:

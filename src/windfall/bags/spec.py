@@ -187,7 +187,7 @@ class JobSpec(Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unkn
     resources: dict[str, float] = {}  # units that a task gets: GPUs and the like of its host, licences of the server
     nodes: int = 0  # whole hosts of one pool that a task runs on at once; 0: slots of one host
     data_gb: dict[str, float] = {}  # what each machine fetches, by the region where it lies ("": not known); for plans
-    task_data_gb: dict[str, float] = {}  # what a task fetches on average beside that, likewise
+    task_data_gb: dict[str, float] = {}  # what a task fetches and writes on average beside that, likewise
 
     def task_classes(self) -> list[TaskClass]:
         """All classes, by the number that chunks give."""

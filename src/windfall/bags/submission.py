@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -149,6 +149,11 @@ def read_job(request: Request, standard_input: BinaryIO | None = None) -> Submis
     )
 
 
+def is_measured(spec: JobSpec, of_tasks: Sequence[InputFile]) -> bool:
+    """Whether stores are asked about it: how large inputs are, and in which region outputs lie."""
+    return any(file.url for file in (*spec.inputs, *of_tasks)) or "" in spec.task_data_gb
+
+
 def with_sizes(spec: JobSpec, of_tasks: list[InputFile], count: int) -> tuple[JobSpec, list[str]]:
     """A job that rents machines with the size of its inputs in stores; and remarks on what could not be asked.
 
@@ -156,7 +161,7 @@ def with_sizes(spec: JobSpec, of_tasks: list[InputFile], count: int) -> tuple[Jo
 
     To be called when the identity is known: a file that has grown makes no other job.
     """
-    if not spec.pools or not any(file.url for file in (*spec.inputs, *of_tasks)):
+    if not spec.pools or not is_measured(spec, of_tasks):
         return spec, []
     from windfall.bags.remote_sizes import measured  # not above: few jobs need it, and it loads much
 

@@ -97,7 +97,7 @@ class JobRules(Struct, frozen=True, array_like=True):
     data_gb: dict[str, float] = {}
     """Gigabytes that each of its machines fetches, by the region where they lie; empty text: not known."""
     task_data_gb: dict[str, float] = {}
-    """Gigabytes that a task fetches on average beside these, likewise."""
+    """Gigabytes that a task fetches and writes on average beside these, likewise."""
 
 
 class Bookkeeping(Struct, frozen=True, array_like=True):

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from tests.support.commands.typed import Shell
 from tests.support.stores.s3 import s3
 from windfall.bags.settings import Settings
-from windfall.bags.submission import Request
+from windfall.bags.submission import Request, read_job
+from windfall.errors import BadInput
 from windfall.workflows.submission import read_workflow
 
 MEGABYTES = 4
@@ -127,8 +128,38 @@ def test_inputs_of_single_tasks_make_a_plan_prefer_the_region_where_they_lie(she
 
     shell.write("job.toml", job('inputs = ["s3://lake/raw/data.bin"]'))
     planned = shell.windfall("plan", "job.toml", "--offers", "offers.toml")
-    told = "a task fetches 0.004 GB of us-east-1 on average: $0.40 and 40.0 s on far; $0.00 and 4.00 s on near"
+    told = (
+        "a task fetches and writes 0.004 GB of us-east-1 on average: $0.40 and 40.0 s on far; $0.00 and 4.00 s on near"
+    )
     assert planned.code == 0 and told in " ".join(planned.out.split()), planned
     assert first_offers(shell.windfall("plan", "job.toml", "--offers", "offers.toml", "--json")) == {"near"}
     shell.write("job.toml", job(""))
     assert first_offers(shell.windfall("plan", "job.toml", "--offers", "offers.toml", "--json")) == {"far"}
+
+
+def test_what_tasks_write_makes_a_plan_prefer_the_region_of_the_bucket(shell):
+    shell.write("job.toml", JOB.replace('inputs = ["s3://lake/raw/data.bin"]', 'outputs = ["o=s3://lake/out/{#}"]'))
+    plan = ("plan", "job.toml", "--offers", "offers.toml")
+    assert first_offers(shell.windfall(*plan, "--json")) == {"far"}, "what is not said is not counted"
+    with_size = JOB.replace(
+        'inputs = ["s3://lake/raw/data.bin"]', 'outputs = ["o=s3://lake/out/{#}"]\noutput_data = "4000000"'
+    )
+    shell.write("job.toml", with_size)
+    planned = shell.windfall(*plan)
+    told = (
+        "a task fetches and writes 0.004 GB of us-east-1 on average: $0.40 and 40.0 s on far; $0.00 and 4.00 s on near"
+    )
+    assert planned.code == 0 and told in " ".join(planned.out.split()), planned
+    assert first_offers(shell.windfall(*plan, "--json")) == {"near"}
+    shell.write("job.toml", with_size.replace('"4000000"', '{ eu-west-1 = "4000000" }'))
+    assert first_offers(shell.windfall(*plan, "--json")) == {"far"}, "it is written where the other machines are"
+
+
+def test_what_a_task_writes_reaches_the_engine_beside_what_it_fetches(shell):
+    settings = Settings(pools=["cloud"], deadline="2h", outputs=["o=s3://lake/out/{#}"], output_data="eu=3000000000")
+    request = Request(range="1-3", command=["true", "{}"], settings=settings)
+    assert read_job(request).spec.task_data_gb == {"eu": 3.0}
+    near = replace(request, settings=replace(settings, output_data=3_000_000_000))
+    assert read_job(near).spec.task_data_gb == {"us-east-1": 3.0}
+    with pytest.raises(BadInput, match="'much' is no size"):
+        read_job(replace(request, settings=replace(settings, output_data="much")))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from windfall.bags.submission import Submission
+from windfall.bags.submission import Submission, is_measured
 from windfall.units import show_duration, show_usd
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def measured_job(bag: Submission) -> tuple[JobSpec, list[str]]:
     """The job with the size of what its machines fetch; a job that names pools was measured when it was read."""
-    if bag.spec.pools or not any(file.url for file in (*bag.spec.inputs, *bag.remote)):
+    if bag.spec.pools or not is_measured(bag.spec, bag.remote):
         return bag.spec, bag.unmeasured
     from windfall.bags.remote_sizes import measured
 
@@ -52,7 +52,7 @@ def _time_words(offer: Offer, seconds: float) -> str:
 def with_task_fetching(
     supplies: tuple[Supply, ...], data_gb: dict[str, float], run_s: float, width: int, assumed: list[str]
 ) -> tuple[Supply, ...]:
-    """What may be rented, each with the time and price of what a task fetches on average; told in `assumed`."""
+    """What may be rented, each with the time and price of what a task fetches and writes; told in `assumed`."""
     if not data_gb:
         return supplies
     from windfall.planning.data import moved, with_task_data
@@ -62,7 +62,7 @@ def with_task_fetching(
         seconds, usd = moved(supply.offer, data_gb)
         told.append(f"{show_usd(usd)}{_time_words(supply.offer, seconds)} on {supply.offer.name}")
     places = ", ".join(f"{gb:.3g} GB of {region or 'an unknown region'}" for region, gb in sorted(data_gb.items()))
-    assumed.append(f"a task fetches {places} on average: {'; '.join(told)}")
+    assumed.append(f"a task fetches and writes {places} on average: {'; '.join(told)}")
     return tuple(
         replace(supply, offer=with_task_data(supply.offer, data_gb, run_s, width)) for supply in supplies
     )  # fmt: skip
