@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # Byte code is kept, also where the environment says otherwise: two fifths of a short command would be compiling.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-fast test-snakemake test-kubernetes test-nova test-stores test-boinc test-outage takeovers failovers double-faults chaos campaigns faults fuzz stream recall replays calibration check bench docs screens system format clean
+.PHONY: apptainer demo test test-fast test-snakemake test-kubernetes test-nova test-stores test-boinc test-outage takeovers failovers double-faults chaos campaigns faults fuzz stream recall replays calibration check bench docs screens system format clean
 
 $(STAMP): pyproject.toml tools/setup.sh
 	@sh tools/setup.sh $(PYTHON) $(VENV)
@@ -16,13 +16,17 @@ $(STAMP): pyproject.toml tools/setup.sh
 system:
 	@sh tools/system.sh
 
+# Debian 12 has no Apptainer: that of Debian unstable is kept in ~/.cache/windfall/apptainer. Tests do without it.
+apptainer:
+	@timeout 300 sh tools/apptainer.sh >/dev/null 2>&1 || echo "tests of Apptainer will be skipped; sh tools/apptainer.sh says why"
+
 demo: $(STAMP)
 	@$(BIN)/windfall demo
 	@$(BIN)/windfall demo deadline
 
 # A test that hangs fails after ten minutes instead of keeping all others waiting; none takes a tenth of that. Many tests
 # wait for processes: three at a time keep two cores busy.
-test: system $(STAMP) check
+test: system apptainer $(STAMP) check
 	$(BIN)/python -m pytest tests -n 3 --dist loadfile -q --timeout 600
 
 test-fast: $(STAMP)

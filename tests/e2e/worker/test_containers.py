@@ -1,4 +1,4 @@
-"""Tasks in containers, with a real Podman and a real Docker and an image that the test makes. A fake server, a real
+"""Tasks in containers, with a real Apptainer, Podman and Docker and an image that the test makes. A fake server, a real
 worker.
 """
 
@@ -13,23 +13,25 @@ from typing import Any
 
 import pytest
 
+from tests.support.server.apptainer import Apptainer
 from tests.support.server.docker import Docker
 from tests.support.server.fake_server import FakeServer
 from tests.support.server.podman import Podman
 from tests.support.server.worker_process import until_written, worker
 
-ENGINES = {"podman": Podman, "docker": Docker}
+Engine = Apptainer | Podman | Docker
+ENGINES: dict[str, type[Engine]] = {"apptainer": Apptainer, "podman": Podman, "docker": Docker}
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def engine(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman | Docker]:
+def engine(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     made = ENGINES[request.param](tmp_path_factory.mktemp(request.param))
     yield made
     made.close()
 
 
 @pytest.fixture(scope="module")
-def server(engine: Podman | Docker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeServer]:
+def server(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeServer]:
     with (
         FakeServer() as made,
         worker(made.url, tmp_path_factory.mktemp("boxed"), "--slots", "2", **engine.env),
@@ -38,7 +40,7 @@ def server(engine: Podman | Docker, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture
-def run(server: FakeServer, engine: Podman | Docker) -> Any:
+def run(server: FakeServer, engine: Engine) -> Any:
     def run_it(command: str, payload: bytes = b"", **spec: Any) -> dict[str, Any]:
         return server.result(server.add(server.job(image=engine.image, **spec), ["sh", "-c", command], payload), 60.0)
 
@@ -80,6 +82,7 @@ def test_a_cancelled_task_leaves_nothing(server, engine, tmp_path):
     job = server.job(image=engine.image, grace_s=0.5, cwd=str(tmp_path))
     key = server.add(job, ["sh", "-c", "echo here > begun; sleep 600"])
     until_written(tmp_path / "begun")
+    assert len(engine.left()) > 0
     server.cancel.append(key)
     assert server.result(key)["cause"] == "cancelled"
     assert engine.left() == []
@@ -92,8 +95,8 @@ def test_an_image_that_does_not_exist_fails_the_task_with_its_name(server, engin
 
 
 def test_a_task_that_takes_more_memory_than_it_asked_for_is_ended_for_that(run, engine):
-    if isinstance(engine, Podman):
-        pytest.skip("Podman runs without control groups in these tests")
+    if not isinstance(engine, Docker):
+        pytest.skip("Apptainer and Podman run without control groups in these tests")
     result = run("a=xxxxxxxx; while true; do a=$a$a; done", memory_bytes=64 << 20, fixed_memory=True)
     assert result["cause"] == "oom", result
 
@@ -113,9 +116,29 @@ def cards() -> Iterator[None]:
     shutil.rmtree(CDI.parent)
 
 
+def test_a_task_in_apptainer_is_told_its_card(engine, tmp_path):
+    if not isinstance(engine, Apptainer):
+        pytest.skip("Podman and Docker are given cards as devices")
+    with FakeServer() as own, worker(own.url, tmp_path, "--resource", "gpus=2", **engine.env):
+        job = own.job(image=engine.image, units=[["gpus", 1, 1000]])
+        result = own.result(own.add(job, ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]), 60.0)
+        assert (result["cause"], result["stdout"]) == ("done", b"1\n"), result
+
+
+def test_apptainer_makes_an_image_file_once_for_each_host(engine, tmp_path):
+    if not isinstance(engine, Apptainer):
+        pytest.skip("Podman and Docker keep images themselves")
+    with FakeServer() as own, worker(own.url, tmp_path, "--slots", "2", **engine.env):
+        job = own.job(image=engine.image)
+        keys = [own.add(job, ["sh", "-c", "echo $APPTAINER_CONTAINER"]) for _ in range(4)]
+        said = {own.result(key, 60.0)["stdout"].decode().strip() for key in keys}
+    (path,) = said
+    assert path.endswith(".sif") and len(list(tmp_path.rglob("*.sif"))) == 1, said
+
+
 def test_a_task_in_a_container_has_the_card_that_it_was_given(cards, engine, tmp_path):
-    if isinstance(engine, Docker):
-        pytest.skip("Docker gives cards by the runtime of their maker, which needs real ones")
+    if not isinstance(engine, Podman):
+        pytest.skip("Apptainer and Docker give cards by libraries of their maker, which need real ones")
     podman = engine
     with FakeServer() as own, worker(own.url, tmp_path, "--resource", "gpus=2", **podman.env):
         for card in (0, 1):
