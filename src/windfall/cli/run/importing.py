@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,6 +18,11 @@ from windfall.client.local.server import here
 from windfall.errors import BadInput
 
 MOST_BYTES = 4 << 20
+
+
+def _out_option(what: str) -> Callable[[Any], Any]:
+    told = f"Where to write the {what}; standard output if not said."
+    return click.option("-o", "--out", callback=output_file, metavar="FILE", help=told)
 
 
 @click.group("import")
@@ -32,13 +39,7 @@ def import_group() -> None:
 
 @import_group.command()
 @click.argument("file")
-@click.option(
-    "-o",
-    "--out",
-    callback=output_file,
-    metavar="FILE",
-    help="Where to write the job file; standard output if not said.",
-)
+@_out_option("job file")
 @click.option("--ignore", multiple=True, metavar="NAME", help="Leave a directive out that is not carried over.")
 @json_option
 def sbatch(file: str, out: str | None, ignore: tuple[str, ...], as_json: bool) -> None:
@@ -68,13 +69,7 @@ def sbatch(file: str, out: str | None, ignore: tuple[str, ...], as_json: bool) -
 
 @import_group.command()
 @click.argument("folder")
-@click.option(
-    "-o",
-    "--out",
-    callback=output_file,
-    metavar="FILE",
-    help="Where to write the workflow; standard output if not said.",
-)
+@_out_option("workflow")
 def pegasus(folder: str, out: str | None) -> None:
     """Make a workflow file (WfFormat) of the submit directory of a run of Pegasus 5.
 
@@ -92,13 +87,7 @@ def pegasus(folder: str, out: str | None) -> None:
 
 @import_group.command()
 @click.argument("folder")
-@click.option(
-    "-o",
-    "--out",
-    callback=output_file,
-    metavar="FILE",
-    help="Where to write the workflow; standard output if not said.",
-)
+@_out_option("workflow")
 def nextflow(folder: str, out: str | None) -> None:
     """Make a workflow file (WfFormat) of a run of Nextflow.
 

@@ -9,7 +9,6 @@ import contextlib
 import os
 import selectors
 import signal
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -18,18 +17,17 @@ from typing import Any
 
 from windfall.wire import messages as m
 from windfall.worker import pace
-from windfall.worker.running import containers, system, workdir
+from windfall.worker.running import system, workdir
 from windfall.worker.running.cores import Cores, nodes
 from windfall.worker.running.devices import Devices, conflict
 from windfall.worker.running.live_output import LiveOutput, Piece
 from windfall.worker.running.parts import Parts
-from windfall.worker.running.slots import Held, JobSpec, Slot, Warm
+from windfall.worker.running.slots import Held, Slot, Warm
+from windfall.worker.running.specs import JobSpec, Specs
 from windfall.worker.running.window import shrink
 from windfall.worker.transport.checkpoints import Checkpoints
 from windfall.worker.transport.outbox import Result
 from windfall.worker.transport.transfers import Failed, Transfers
-
-_MAX_JOB_SPECS = 1_000
 
 _BALANCE_S = 0.05
 """Seconds that an attempt has to run before tasks waiting behind it move to an idle slot."""
@@ -60,21 +58,17 @@ class SlotPool:
         self._transfers = transfers
         self._on_result = on_result
         self._resources = resources or Devices({}, [])
-        self._isolation = isolation
-        """How tasks are kept apart from this host; None if they are not."""
-        self._engine, self._images = engine, f"{folder}-images"
-        """The engine of containers that this host has, and where locks and images are kept."""
         self._cores = Cores(slots, nodes())
         self._has_pinned = False
         """Whether a slot was ever pinned: until then nothing is said of cores."""
         self.checkpoints = Checkpoints(f"{folder}-checkpoints", transfers)
+        self._specs = Specs(host, self._resources, self.checkpoints.folder, engine, f"{folder}-images", isolation)
         self._parts = Parts(f"{folder}-hosts")
         self.slots = [Slot(index, folder) for index in range(slots)]
         self._backlog: deque[Held] = deque()
         self._staging: dict[int, list[Held]] = {}
         self._held: dict[tuple[Any, Any, int], Held] = {}
         self._by_ident: dict[int, Held] = {}
-        self._specs: dict[tuple[Any, str], tuple[dict[str, Any], JobSpec]] = {}
         self._count = 0
         self.durations = pace.Durations()
         self.live = LiveOutput()
@@ -105,7 +99,7 @@ class SlotPool:
                 told = self._parts.settings_of(key, overrides["gang"], len(self.slots))
                 own = {name: value for name, value in overrides.items() if name != "gang"}
                 overrides = {**own, **told, "env": {**own.get("env", {}), **told["env"]}}
-            spec = self._spec(job, jobs[str(job)], overrides)
+            spec = self._specs.of(job, jobs[str(job)], overrides)
             self._count += 1
             held = Held(self._count, job, task, attempt, argv, spec, payload)
             self._held[key] = held
@@ -159,35 +153,6 @@ class SlotPool:
             self._admit(held)
         else:
             self._transfers.fetch(saved, fetched)
-
-    def _spec(self, job: Any, fields: dict[str, Any], overrides: dict[str, Any] | None) -> JobSpec:
-        key = (job, repr(overrides) if overrides else "")
-        known = self._specs.get(key)
-        if known and known[0] == fields:
-            return known[1]
-        if len(self._specs) >= _MAX_JOB_SPECS:
-            self._specs.clear()
-        self._count += 1
-        whole = {**fields, **overrides} if overrides else fields
-        if overrides and "env" in overrides:
-            whole["env"] = {**(fields.get("env") or {}), **overrides["env"]}
-        units = whole.get("units") or ()
-        if whole.get("image"):
-            whole = {**whole, "container": self._container(whole, units)}
-        elif self._isolation is not None:
-            whole = {**whole, "isolation": self._isolation}
-        spec = JobSpec(
-            self._count, job, self._host, whole, sys.executable, self._resources.environment(units) if units else {}
-        )
-        if spec.checkpoint_s is not None:
-            spec.fields["checkpoints"] = os.path.join(self.checkpoints.folder, str(job))
-        self._specs[key] = (fields, spec)
-        return spec
-
-    def _container(self, fields: dict[str, Any], units: Any) -> dict[str, Any]:
-        gpus, memory_bytes = self._resources.nvidia_ids(units), fields.get("memory_bytes")
-        amd = self._resources.has_amd(units)
-        return containers.settings_of(self._engine, fields["image"], self._images, memory_bytes, gpus, amd)
 
     def _stage(self, held: Held) -> None:
         """Fetch the inputs first; the attempt is queued when all have arrived."""
@@ -451,20 +416,9 @@ class SlotPool:
     def _fail(self, held: Held, cause: str, text: str, run_s: float = 0.0, **fields: Any) -> None:
         """Report an attempt that ended without a report of its process."""
         result = Result(
-            held.job,
-            held.task,
-            held.attempt,
-            cause,
-            None,
-            time.monotonic(),
-            run_s,
-            0.0,
-            0,
-            b"",
-            b"",
-            b"",
+            held.job, held.task, held.attempt, cause, None, time.monotonic(), run_s, 0.0, 0, b"", b"", b"",
             {"text": text},
-        )
+        )  # fmt: skip
         self._finish(held, result._replace(**fields))
 
     def _warm_ended(

@@ -11,10 +11,10 @@ import socket
 import subprocess
 import sys
 import time
-from math import ceil
 from typing import Any
 
 from windfall.worker.running import channel
+from windfall.worker.running.specs import JobSpec
 
 _MAX_SPECS = 256
 
@@ -22,56 +22,6 @@ SOURCE = os.path.abspath(os.path.join(__file__, *[os.pardir] * 4))
 """The folder or zip file of this package, from which runners load it."""
 
 _START = "import sys; sys.path.insert(0, {source!r}); from windfall.worker.running.{module} import main; main()"
-
-
-NOTHING: dict[str, str] = {}
-
-
-class JobSpec:
-    """The spec of a job (with a task's overrides) as runners get it."""
-
-    def __init__(
-        self, ident: int, job: object, host: str, fields: dict[str, Any], python: str, share: dict[str, str] = NOTHING
-    ) -> None:
-        """`share`: variables that tell a task which units of resources it has."""
-        self.ident = ident
-        self.is_call = fields.get("kind") == "call"
-        self.cpus = max(1, ceil(fields.get("cpus") or 1))
-        self.pin = bool(fields.get("pin"))
-        self.wall_s: float | None = fields.get("wall_s")
-        self.grace_s = float(fields.get("grace_s", 10))
-        self.checkpoint_s: float | None = fields.get("checkpoint_s")
-        self.inputs: list[tuple[str, str, int]] = [(row[0], row[1], row[3]) for row in fields.get("inputs") or []]
-        outputs: list[str] = fields.get("outputs") or []
-        going = {output for output in outputs if "://" in output.partition("=")[2][:16]}
-        self.destinations = [(name, url) for name, _, url in (output.partition("=") for output in sorted(going))]
-        """Patterns of outputs that go to a store, each with its address."""
-        self.units: list[tuple[str, int, int]] = [(row[0], row[1], row[2]) for row in fields.get("units") or ()]
-        self.share = share
-        own = fields.get("env") or {}
-        threads = {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(self.cpus)}
-        self.fields: dict[str, Any] = {
-            "job": job,
-            "host": host,
-            "env": {**threads, **own, **share},
-            "cwd": fields.get("cwd"),
-            "inputs": [],
-            "outputs": [output.partition("=")[0] if output in going else output for output in outputs],
-            "wall_s": self.wall_s,
-            "memory_bytes": fields.get("memory_bytes"),
-            "grace_s": self.grace_s,
-            "output_cap_bytes": int(fields.get("output_cap_bytes", 1 << 20)),
-            "checkpoints": None,
-            "checkpoint_s": self.checkpoint_s,
-            "node_file": fields.get("node_file"),
-            "container": fields.get("container"),
-            "isolation": fields.get("isolation"),
-        }
-        # A library that has seen a GPU keeps it: calls with other GPUs get another process.
-        key = (fields.get("python") or python, fields.get("memory_bytes"), *sorted(share.items()))
-        self.warm_key = key if self.is_call else None
-        self.failure: str | None = None
-        self.missing = {sha256 for _, sha256, _ in self.inputs}
 
 
 class Held:

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from windfall.wire import messages as m
-from windfall.worker.running.slots import SOURCE, Held, JobSpec, Slot
+from windfall.worker.running.slots import SOURCE, Held, Slot
+from windfall.worker.running.specs import JobSpec
 from windfall.worker.transport.link import Address
 
 _WORKER = """\
