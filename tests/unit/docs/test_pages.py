@@ -79,3 +79,9 @@ def test_examples_of_servers_use_one_port():
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.toml")]
     ports = {port for page in pages for port in re.findall(r"[a-z0-9]:(\d{4,5})\b", page.read_text())}
     assert ports - {"5432", "6443", "8774"} == {"7272"}, "PostgreSQL, Kubernetes and Nova have ports of their own"
+
+
+def test_the_readme_leads_to_every_page():
+    readme = (ROOT / "README.md").read_text()
+    pages = [page.relative_to(ROOT) for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "adr"]
+    assert pages and [str(page) for page in pages if f"({page})" not in readme] == []
