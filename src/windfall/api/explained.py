@@ -41,7 +41,7 @@ Waiting = TypedDict(
 """Why a job or a task waits. `parents` and `blocked_by` of a task of a workflow, `machine` of a reserved one."""
 
 Blocked = TypedDict("Blocked", {"tasks": int, "by": str, "try": str})
-"""Of a workflow that has ended: how many tasks never could start, and because of which."""
+"""Of an ended workflow: the number of tasks that could never start, and the failed tasks before them."""
 
 MemoryOfClass = TypedDict(
     "MemoryOfClass",

@@ -301,8 +301,8 @@ class BilledMonth(TypedDict):
 
 
 class Bills(TypedDict):
-    """What everything costs, with the bills of forgotten jobs. `counted`: the newest machines, of which sums are made;
-    `days` and `waste` have no part of forgotten jobs."""
+    """What everything costs, with the bills of forgotten jobs. `counted`: the number of machines in the
+    sums, the newest ones; `days` and `waste` have no part of forgotten jobs."""
 
     total_usd: float
     machines: int

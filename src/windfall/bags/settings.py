@@ -131,7 +131,7 @@ def spec_fields(settings: Settings) -> dict[str, Any]:
 
 
 def _written_gb(said: str | int | dict[str, str | int] | None) -> dict[str, float] | None:
-    """What a task writes, by region; the empty one is that of the store which its outputs go to."""
+    """Gigabytes that a task writes, by region; the empty name means the region of the store of its outputs."""
     if said is None:
         return None
     if isinstance(said, str) and "=" in said:

@@ -153,7 +153,7 @@ class Front:
             raise CannotJudge(error.message) from None
 
     async def fingerprint(self, validator: str, stdout: bytes, files: list[tuple[str, str]]) -> str:
-        """What a validator makes of a result of one's own host; empty if it says nothing. `files`: name, blob."""
+        """What a validator prints for a result of a trusted host; empty if it prints nothing. `files`: name, blob."""
         try:
             argv = argv_of(self.validators.get(validator, ""), f"validator {validator}")
             with contextlib.ExitStack() as opened:

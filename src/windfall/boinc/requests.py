@@ -75,7 +75,7 @@ class SchedulerRequest(Struct):
     hostid: int
     seqno: int
     platforms: list[str]
-    """Of which it runs programs, its own first."""
+    """Platforms whose programs it runs, its own first."""
     version: str
     wants_s: float
     """Processor seconds of work that are asked for; 0: none."""

@@ -26,7 +26,7 @@ EVALUATED = 'eval "$(windfall completion {shell})"'
 def completion(shell: str | None, install: bool, as_json: bool) -> None:
     """Print the script with which a shell completes commands and options; with --install, let it do so from now on.
 
-    Without SHELL it is that of $SHELL.
+    Without an argument the shell is the one that $SHELL names.
 
     \b
     Examples:

@@ -135,7 +135,7 @@ class Front(Protocol):
         ...
 
     async def fingerprint(self, validator: str, stdout: bytes, files: list[tuple[str, str]]) -> str:
-        """What a validator makes of a result of one's own host, as of volunteers' results; empty if it says nothing."""
+        """What a validator prints for a result of a trusted host, to compare with volunteers'; empty if nothing."""
         ...
 
     def volunteers(self) -> list[FrontVolunteer]:

@@ -68,8 +68,8 @@ def _runs(question: Question, cases: Sequence[Case], pool: Executor | None) -> I
 
 
 def _more(ready: Ready, found: dict[Variant, Forecast | None], first_seed: int) -> list[Case]:
-    """Further runs, while those so far leave open what it costs or whether it is in time; then those that rows of
-    --what-if lack to be compared with one's own, which may have more."""
+    """Further runs while the cost or the chance of being in time is uncertain. Then, for rows of --what-if that have
+    too few runs to be compared with the main answer: its other seeds."""
     made = found[ready.own]
     if made is None or ready.question.tasks > MANY_TASKS:
         return []

@@ -127,7 +127,7 @@ def _note_waste(
 ) -> None:  # fmt: skip
     """Core-seconds of a rented machine that went into an attempt whose result does not count.
 
-    Of one that never reported nobody knows when it began: it counts from its sending on.
+    An attempt that never reported its start counts from when it was sent.
     """
     machine = machine_of(state, host)
     if machine is not None:

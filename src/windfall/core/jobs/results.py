@@ -138,7 +138,7 @@ def judge(state: State, result: Result, reporter: int, t: float) -> int:
         return STALE
     gang = bag.attempts.gangs.get(task) if bag.attempts.gangs else None
     if live is None and bag.classes[bag.class_of(task)].nodes:
-        return STALE  # it ended with another host of its task, and what the others did is gone with it
+        return STALE  # the attempt has ended on another host of the task, so this part counts for nothing
     if result.cause == SUCCESS:
         if gang is not None and not gang.has_begun:
             return judge_loss(bag, task, others=False)  # no host was told to begin: what this one ran is unknown

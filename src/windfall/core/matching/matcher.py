@@ -59,7 +59,7 @@ def _in_turn(group: list[Wants], want: int) -> list[Wants]:
 
 
 def _split(group: list[Wants]) -> tuple[list[Wants], list[Wants]]:
-    """Bags with unsent tasks, or with replicas that wait in the queue; and bags of which only replicas can be made."""
+    """Bags with unsent tasks or queued replicas; and bags whose tasks all run, which can only get replicas."""
     unsent: list[Wants] = []
     ending: list[Wants] = []
     for entry in group:

@@ -107,7 +107,7 @@ def _left_to_free_hosts(state: State, bag: Bag, t: float) -> Left:
 def _is_shunned(state: State, bag: Bag, t: float) -> bool:
     """Whether free hosts had time to take a task of a job in a named fleet and took none: its policy may exclude them.
 
-    Machines of a named fleet begin only what is reserved, so a task that is left to nobody would wait until `safe_t`.
+    Machines of a named fleet begin only what is reserved, so an unreserved task would wait until `safe_t`.
     """
     in_shared = state.fleet.serving(bag.number) != bag.number
     return in_shared and t >= bag.submitted_t + (bag.rules.deadline_s or 0.0) / REVIEWS

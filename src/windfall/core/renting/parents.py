@@ -2,7 +2,7 @@
 
 Planners know which task follows which, and not what the whole server counts. So where licences let `n` tasks of a
 workflow run at once, the tasks that need one are put in an order, and each follows the one that is `n` places before
-it: then at most `n` of them overlap in a plan. The engine itself hands licences out to whoever is ready.
+it: then at most `n` of them overlap in a plan. The engine itself gives licences to ready tasks in any order.
 """
 
 from __future__ import annotations

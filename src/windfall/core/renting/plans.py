@@ -92,7 +92,7 @@ def complete(state: State, event: PlanProposed, taken: PlanTaken) -> None:
 
 
 def _watched(state: State, number: int) -> list[Bag]:
-    """The jobs of a fleet on which the time of the next plan depends, and of which tasks may be left to free hosts."""
+    """The jobs of a fleet that set the time of its next plan and may leave tasks to free hosts."""
     if number in state.bags or free_hosts.can_help(state):
         return backlog.shown_and_rest(state, number)[0]
     active = (state.bags[job] for job in state.fleet.book.active[number])

@@ -101,7 +101,7 @@ def _share(scratch: Scratch, identity: str) -> float:
 
 
 def _part(units: Ints, capacity: Ints) -> float:
-    """Of a host, by the resource of which it takes most."""
+    """The share of a host that it takes: the largest one over all resources."""
     return max(int(n) / max(1, int(c)) for n, c in zip(units, capacity, strict=True))
 
 

@@ -121,7 +121,7 @@ class Queues(Struct, array_like=True):
     parents_left: Ints = field(default_factory=Ints)
     """In a workflow: how many parents of each task are not done."""
     replicas: dict[int, int] = field(default_factory=dict)
-    """Running tasks of which replicas wait to be sent, in the order in which they entered, and how many."""
+    """By running task, in the order of entry: how many of its replicas wait to be sent."""
     replicated_t: float = 0.0
     """When the running tasks were last looked at for replicas that wait in the queue."""
 
