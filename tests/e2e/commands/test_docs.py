@@ -130,6 +130,60 @@ def test_the_example_of_the_workflow_reference_runs(tmp_path):
     assert "7 tasks: 7 done" in ended.stdout
 
 
+def typed_in(folder: Path) -> Callable[[str], subprocess.CompletedProcess[str]]:
+    """What a command line does in a folder without a job."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("WINDFALL_")}
+    env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
+
+    def typed(line: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["bash", "-c", line], cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+
+    return typed
+
+
+def test_the_lines_of_the_reference_of_placeholders_work(tmp_path):
+    page = ROOT / "docs" / "reference" / "commands-templates.md"
+    ((wrong, expected),) = commands(blocks(page, "console")[0])
+    (longer,) = [block.strip() for block in blocks(page, "sh") if "--resume" in block]
+    (tmp_path / "fit").write_text("#!/bin/sh\necho $*\n")
+    (tmp_path / "fit").chmod(0o755)
+    (tmp_path / "runs.csv").write_text("x,seed\n1,2\n")
+    typed = typed_in(tmp_path)
+    refused = typed(wrong)
+    assert refused.returncode == 2 and says(expected, refused.stderr), refused.stderr
+    assert typed("windfall run --csv runs.csv -- ./fit --x {x}").returncode == 0
+    (tmp_path / "runs.csv").write_text("x,seed\n1,2\n3,4\n")
+    ended = typed(longer)
+    assert ended.returncode == 0 and "2 tasks: 2 done" in ended.stdout, ended.stdout + ended.stderr
+
+
+NEAR = """
+[[offer]]
+name = "near"
+price_usd = 0.1
+region = "us-east-1"
+data_mb_per_s = 1000
+"""
+DATA_JOB = """
+[job]
+command = "./fit {}"
+range = "1-8"
+deadline = "4h"
+estimate = "10m"
+data = { us-east-1 = "50G" }
+"""
+
+
+def test_the_plan_of_the_page_on_data_says_what_the_page_says(tmp_path):
+    page = HOWTO / "data.md"
+    (far,) = [block for block in blocks(page, "toml") if "[[offer]]" in block]
+    ((plan, expected),) = commands(blocks(page, "console")[0])
+    (tmp_path / "offers.toml").write_text(far + NEAR)
+    (tmp_path / "job.toml").write_text(DATA_JOB)
+    ended = typed_in(tmp_path)(f"{plan} --seeds 3")
+    assert ended.returncode == 0 and says(expected, ended.stdout), ended.stdout + ended.stderr
+
+
 def test_a_page_that_says_something_else_is_found_out():
     assert says(["a ... c", "...", "took 1.5 s"], "a b c\nx\ny\ntook 22 s\n")
     assert says(["only"], "only\n")
