@@ -1,7 +1,7 @@
 """Records the pictures of the console in docs/images/console: every page, in light, in dark and on a phone.
 
 Needs chromium (`make system`). Starts a server on an emulated cloud in a temporary directory, runs a bag with a
-deadline, a bag with failures and a workflow, and looks at them.
+deadline, a bag with failures, a workflow, a fleet and a site of two hosts, and looks at them.
 
   python tools/console_shots.py [FOLDER]
 """
@@ -85,10 +85,14 @@ after = "join"
 """
 SIZES = {"light": (1280, 900), "dark": (1280, 900), "phone": (390, 844)}
 MOST_HEIGHT = 1500
-PAGES = (
-    "overview", "job", "tasks", "task", "pools", "hosts", "machines", "fleets", "fleet", "money", "decisions",
-    "policies", "plan", "system",
-)  # fmt: skip
+PAGES = {
+    "overview": "overview", "job": "job/3", "workflow": "job/2", "tasks": "tasks/1?state=failed", "task": "task/1/8",
+    "pools": "pools", "hosts": "hosts", "machines": "machines", "fleets": "fleets", "fleet": "fleet/night",
+    "site": "site/lab", "money": "money", "decisions": "decisions", "policies": "policies", "plan": "plan",
+    "system": "system",
+}  # fmt: skip
+"""Pictures, and where the console shows what is on them."""
+SHOWS = {"task": "no convergence", "workflow": "nightly", "site": "rack-2"}
 
 
 def until(holds: Callable[[], object], seconds: float = 400.0) -> None:
@@ -105,11 +109,14 @@ class Stage:
         self.folder = folder
         kept = {name: value for name, value in os.environ.items() if not name.startswith("WINDFALL_")}
         path = f"{Path(sys.executable).parent}:{kept['PATH']}"
-        self.env = {**kept, "HOME": str(folder), "PYTHONPATH": str(ROOT / "src"), "PATH": path}
+        # Names of hosts are taken per machine, by locks among temporary files.
+        apart = {"HOME": str(folder), "TMPDIR": str(folder)}
+        self.env = {**kept, **apart, "PYTHONPATH": str(ROOT / "src"), "PATH": path}
         (folder / "pools.toml").write_text(POOLS)
         (folder / "wf.toml").write_text(WORKFLOW)
         self.server = self.spawn("server", "--listen", "127.0.0.1:0", "--pools", "pools.toml")
         until(lambda: (folder / ".windfall" / "server.json").exists())
+        self.agents: list[subprocess.Popen[bytes]] = []
 
     def spawn(self, *words: str) -> subprocess.Popen[bytes]:
         with open(self.folder / "log", "ab") as log:
@@ -147,17 +154,39 @@ class Stage:
         for name in ("render", "convert"):
             shared = ("--fleet", "night", "--deadline", "7m", "--estimate", "3s", "--accept-late")
             self.type("submit", "--name", name, "--range", "1-900", *shared, "--", "sh", "-c", "echo {}; sleep 3")
+        self.site()
         until(lambda: json.loads(self.type("status", "1", "--json"))["state"] == "failed")
         until(lambda: json.loads(self.type("status", "3", "--json"))["tasks"]["done"] >= 60)
         until(lambda: json.loads(self.type("fleet", "info", "night", "--json"))["machines"])
+
+    def site(self) -> None:
+        """Two hosts of one's own: workers in preemptible instances, and a command that took the place of one."""
+        self.type("site", "create", "lab", "--instance-vcpu", "1", "--instance-ram", "1000")
+        known = json.loads((self.folder / ".windfall" / "server.json").read_text())
+        where = ("--server", known["url"], "--token-file", str(self.folder / ".windfall" / "token"))
+        for name in ("rack-1", "rack-2"):
+            offered = ("--vcpu", "4", "--ram", "8000", "--tag", "disk=ssd", "--dir", str(self.folder / name))
+            self.agents.append(self.spawn("site", "agent", "--site", "lab", "--name", name, *where, *offered))
+        until(lambda: self.told("site", "info", "lab")["hosts_live"] == 2)
+        asked = ("--range", "1-40", "--require", 'Host.Pool == "lab"', "--estimate", "60s")
+        self.type("submit", "--name", "survey", *asked, "--", "sleep", "600")
+        until(lambda: self.told("site", "info", "lab")["preemptible"] >= 4)
+        self.type("site", "request", "--vcpu", "2", "--ram", "4000", "--", "sleep", "600")
+
+    def told(self, *words: str) -> Any:
+        return json.loads(self.type(*words, "--json"))
 
     def link(self) -> str:
         return str(json.loads(self.type("console", "--json"))["url"])
 
     def close(self) -> None:
-        for job in ("3", "render", "convert"):
+        for job in ("3", "render", "convert", "survey"):
             self.type("cancel", job)
         self.type("fleet", "drain", "night")
+        for agent in self.agents:
+            agent.terminate()
+        for agent in self.agents:
+            agent.wait(60)
         # Machines outlive their server: it has to give them back before it ends.
         until(lambda: not json.loads(self.type("pool", "info", "cloud", "--json"))["machines_there"], 120.0)
         self.server.terminate()
@@ -171,12 +200,24 @@ def shoot(page: Any, path: Path, width: int) -> None:
     page.screenshot(path=str(path), full_page=True)
     with Image.open(path) as image:
         small = image.convert("RGB").crop((0, 0, width, min(image.height, MOST_HEIGHT)))
-        # The 200 most frequent colours as they are; others, at the edges of letters, become the nearest of these.
+        # Frequent colours as they are, bright ones first; others, at the edges of letters, become the nearest of these.
         counts = small.getcolors(width * MOST_HEIGHT) or []
+        ranked = sorted(((count * (1 + max(colour) - min(colour)), colour) for count, colour in counts), reverse=True)
         palette = Image.new("P", (1, 1))
-        palette.putpalette([part for _, colour in sorted(counts, reverse=True)[:200] for part in colour])
+        palette.putpalette([part for _, colour in ranked[:256] for part in colour])
         small = small.quantize(palette=palette, dither=Image.Dither.NONE)
     small.save(path, optimize=True)
+
+
+def simulate(page: Any) -> None:
+    """Ask what deadlines cost; again, if the server had no time for it."""
+    drawn = page.locator("section[aria-label=Forecast] svg")
+    for _ in range(5):
+        page.click("button[type=submit]:enabled")
+        drawn.or_(page.locator("#banner.bad")).first.wait_for(timeout=300_000)
+        if drawn.count():
+            return
+    raise AssertionError(page.inner_text("#banner"))
 
 
 def record(stage: Stage, folder: Path) -> list[str]:
@@ -194,15 +235,16 @@ def record(stage: Stage, folder: Path) -> list[str]:
             page = context.new_page()
             page.on("pageerror", lambda error: wrong.append(str(error)))
             page.on("console", lambda said: said.type == "error" and wrong.append(said.text))
-            page.goto(stage.link(), wait_until="domcontentloaded")
+            link = stage.link()
+            base = link.split("#")[0]
+            page.goto(base, wait_until="domcontentloaded")
+            page.wait_for_selector("input[name=token]")
+            shoot(page, folder / f"signin-{look}.png", width)
+            page.goto(link, wait_until="domcontentloaded")
             page.wait_for_selector("table")
-            base = page.url.split("#")[0]
-            for name in PAGES:
-                to = {"job": "job/3", "tasks": "tasks/1?state=failed", "task": "task/1/8", "fleet": "fleet/night"}.get(
-                    name, name
-                )
+            for name, to in PAGES.items():
                 page.goto(f"{base}#/{to}", wait_until="domcontentloaded")
-                page.wait_for_selector(f'html[data-page="{name}"] h1')
+                page.wait_for_selector(f'html[data-page="{to.split("/")[0]}"] h1')
                 if name == "policies":
                     page.fill("textarea", "Host.Memory >= 512 && Host.Slots > 1")
                     page.click("text=Try >> nth=-1")
@@ -210,15 +252,10 @@ def record(stage: Stage, folder: Path) -> list[str]:
                 if name == "plan":
                     page.fill("input[name=tasks]", "40")
                     page.fill("input[name=deadlines]", "20m, 40m, 1h")
-                    page.click("button[type=submit]")
-                    page.wait_for_selector("section[aria-label=Forecast] svg", timeout=300_000)
-                if name == "task":
-                    page.wait_for_selector("text=no convergence")
+                    simulate(page)
+                if name in SHOWS:
+                    page.wait_for_selector(f"text={SHOWS[name]}")
                 shoot(page, folder / f"{name}-{look}.png", width)
-            if look == "light":
-                page.goto(f"{base}#/job/2", wait_until="domcontentloaded")
-                page.wait_for_selector("text=nightly")
-                shoot(page, folder / "workflow-light.png", width)
             context.close()
         browser.close()
     return wrong

@@ -165,9 +165,9 @@ def key(**names: str) -> str:
 
 
 def show_tick(seconds: float) -> str:
-    """A tick of the axis: `90 s`, `5m`, `1h30m`."""
+    """A tick of the axis: `30 s`, `1m30s`, `5m`, `1h30m`."""
     if seconds < 60 or seconds % 60:
-        return f"{seconds:g} s" if seconds < 600 else show_duration(seconds)
+        return f"{seconds:g} s" if seconds < 60 else show_duration(seconds)
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{minutes}m" if not hours else f"{hours}h" + (f"{minutes:02}m" if minutes else "")
 

@@ -44,6 +44,6 @@ linear-gradient(270deg,var(--line),transparent) 100%/1.2em 100% no-repeat}
 .line{fill:none;stroke-width:1.9}.dashed{stroke-dasharray:6 4}.inksoft{stroke:var(--soft)}.soft-fill{fill:var(--soft)}
 .ink0{stroke:#3b7dd8}.ink1{stroke:#3f9a68}.ink2{stroke:#d08a1c}.ink3{stroke:#9a62c7}.ink4{stroke:#c8514a}.ink5{stroke:#3f9aa8}.ink6{stroke:#8a8f3a}.ink7{stroke:#b8638f}
 .ground{fill:var(--back)}.chart .title{font-weight:600}
-.edge{stroke:var(--line);stroke-width:1.2}
+.edge{stroke:var(--soft);stroke-opacity:.6;stroke-width:1.2}
 .key{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin:0 .35em 0 1em}
 """.strip()

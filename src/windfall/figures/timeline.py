@@ -15,6 +15,10 @@ from windfall.escaping import visible
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 760.0, 126.0, 20.0, 18.0, 34.0
 LANE, GAP = 14.0, 8.0
+TALLEST_BAND = 16 * LANE
+"""A host with more lanes has narrower ones: many short tasks at once would fill pages."""
+LETTER = 7.5
+"""How wide a letter of a picture is at most, in the mean of a word."""
 TALL = 500.0
 """Higher pictures have their times above, too."""
 STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
@@ -91,25 +95,26 @@ def rows_chart(
     y, parts = TOP, []
     for place, (name, bars) in enumerate(groups):
         rows = [*([above[place]] if above else []), *lanes(bars)]
-        height = LANE * max(1, len(rows))
+        height = min(LANE * max(1, len(rows)), TALLEST_BAND)
+        lane_height = height / max(1, len(rows))
         short = name if len(name) <= 15 else f"{name[:6]}…{name[-7:]}"
         parts.append(
             f'<text class="name" x="{LEFT - 8}" y="{y + height / 2 + 4.5:.1f}" text-anchor="end">'
             f"{escaped(short)}<title>{escaped(name)}</title></text>"
         )
         for lane, row in enumerate(rows):
-            parts += [_rectangle(bar, axis, y + LANE * lane) for bar in row]
+            parts += [_rectangle(bar, axis, y + lane_height * lane, lane_height) for bar in row]
         y += height + GAP
     return framed(parts, axis, y - TOP, show_s, label)
 
 
-def _rectangle(bar: Bar, axis: Axis, y: float) -> str:
+def _rectangle(bar: Bar, axis: Axis, y: float, height: float) -> str:
     x, end = axis.x(bar.start_s), axis.x(bar.end_s)
     title = f"<title>{escaped(bar.title)}</title>" if bar.title else ""
-    width = max(1.0, end - x - 0.6)
+    width, gap = max(1.0, end - x - 0.6), height / LANE
     return (
-        f'<rect class="{bar.kind}" x="{x:.1f}" y="{y + 1:.1f}" width="{width:.1f}" height="{LANE - 2:.0f}" rx="2">'
-        f"{title}</rect>"
+        f'<rect class="{bar.kind}" x="{x:.1f}" y="{y + gap:.1f}" width="{width:.1f}" '
+        f'height="{height - 2 * gap:.4g}" rx="2">{title}</rect>'
     )
 
 
@@ -139,7 +144,7 @@ def steps_chart(
     for t_s, name in marks:
         parts.append(
             f'<line class="mark" x1="{axis.x(t_s):.1f}" x2="{axis.x(t_s):.1f}" y1="{TOP}" y2="{TOP + height:.1f}"/>'
-            f'<text class="mark-name" x="{axis.x(t_s) + 4:.1f}" y="{TOP + 12}">{escaped(name)}</text>'
+            f"{_beside(axis.x(t_s), name)}"
         )
     if limit is not None:
         at = y(limit[0])
@@ -149,6 +154,13 @@ def steps_chart(
             f"{escaped(limit[1])}</text>"
         )
     return framed(parts, axis, height, show_s, label)
+
+
+def _beside(x: float, name: str) -> str:
+    """The name of a mark: behind it, or before it where it would not fit."""
+    fits = x + 4 + LETTER * len(name) <= WIDTH
+    at, anchor = (x + 4, "start") if fits else (x - 4, "end")
+    return f'<text class="mark-name" x="{at:.1f}" y="{TOP + 12}" text-anchor="{anchor}">{escaped(name)}</text>'
 
 
 def _steps(points: Sequence[tuple[float, float]], axis: Axis, y: Callable[[float], float], last_s: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 
 import pytest
@@ -12,6 +13,7 @@ from tests.support.clouds.cloud_server import until
 from tests.support.pools import boinc
 from tests.support.pools.boinc_front import World
 from tests.support.server.cluster import cluster
+from windfall.wire import VERSION, frames
 
 pytestmark = pytest.mark.slow
 
@@ -37,6 +39,9 @@ def served(tmp_path_factory):
         client.submit(["true"], range(1_000_000), name="million", policies={"JobRequirements": "Host.Slots > 99"})
         client.create_fleet("night", ["cloud"])
         client._transport.post("/v1/sites", {"name": "lab", "instance": {"vcpu": 1.0}})
+        report = {"site": "lab", "host": "rack", "boot": "b", "n": 1, "capacity": {"vcpu": 4.0, "ram_mb": 100.0}}
+        header = json.dumps({"v": VERSION, "tags": ["disk=ssd"], **report}).encode()
+        client._transport.request("POST", "/v1/site/exchange", body=frames.join(header, []))
         until(lambda: running.status()["tasks"]["running"])
         yield made
         for job in client.jobs():
@@ -67,6 +72,15 @@ def test_every_page_is_shown_and_fits_a_phone_and_a_screen_reader(served, visit,
         assert not re.search(r"\b1[6-9]\d{8}\b", text), f"{where} shows seconds since 1970"
         assert visitor.judged() == [], where
         assert not visitor.sideways(), where
+
+
+def test_a_cell_of_several_parts_stands_beside_its_name_on_a_phone(served, visit):
+    visitor = visit(served, "read", width=390)
+    assert "disk=ssd" in visitor.open("site/lab").splitlines()
+    cell = visitor.page.locator("td[data-name=used]")
+    name_ends_px = cell.bounding_box()["x"] + 100
+    parts = cell.locator("meter").all()
+    assert len(parts) == 2 and all(part.bounding_box()["x"] > name_ends_px for part in parts)
 
 
 def test_what_users_named_is_text(served, visit):

@@ -85,3 +85,13 @@ def test_the_readme_leads_to_every_page():
     readme = (ROOT / "README.md").read_text()
     pages = [page.relative_to(ROOT) for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "adr"]
     assert pages and [str(page) for page in pages if f"({page})" not in readme] == []
+
+
+def test_the_page_on_the_console_shows_every_picture_of_it():
+    page = (ROOT / "docs" / "howto" / "console.md").read_text()
+    pictures = [path.name for path in (ROOT / "docs" / "images" / "console").glob("*.png")]
+    looks = {name.rpartition("-")[0]: set() for name in pictures}
+    for name in pictures:
+        looks[name.rpartition("-")[0]].add(name.rpartition("-")[2])
+    assert [name for name in pictures if f"(../images/console/{name})" not in page] == []
+    assert {name: found for name, found in looks.items() if found != {"light.png", "dark.png", "phone.png"}} == {}

@@ -25,11 +25,28 @@ def test_bars_of_one_lane_never_overlap_and_none_is_lost(spans):
         assert all(one.end_s <= two.start_s + 1e-6 for one, two in pairwise(row))
 
 
+def test_a_host_of_very_many_lanes_is_no_taller_than_sixteen_and_loses_none():
+    bars = [Bar(0.0, 5.0, "done") for _ in range(80)]
+    tall, usual = (rows_chart([("desk", bars[:count])], Axis(10.0), str) for count in (80, 16))
+    height = re.compile(r'viewBox="0 0 \d+ (\d+)"')
+    assert height.search(tall)[1] == height.search(usual)[1] and tall.count("<rect") == 80
+    tops = [float(y) for y in re.findall(r'<rect class="done" x="[^"]*" y="([^"]*)"', tall)]
+    assert len(set(tops)) == 80
+
+
 def test_what_a_machine_did_stands_above_its_tasks_in_a_lane_of_its_own():
     tasks, machine = [Bar(2.0, 4.0, "done"), Bar(4.0, 6.0, "done")], [Bar(0.0, 2.0, "boot"), Bar(2.0, 9.0, "spot")]
     drawn = rows_chart([("m1", tasks)], Axis(10.0), str, "", [machine])
     at = {kind: set(re.findall(rf'class="{kind}" x="[^"]*" y="([^"]*)"', drawn)) for kind in ("boot", "spot", "done")}
     assert at["boot"] == at["spot"] and len(at["done"]) == 1 and at["done"] != at["spot"]
+
+
+@given(st.floats(0, 40.0))
+def test_the_name_of_a_mark_lies_within_the_picture(t_s):
+    drawn = steps_chart([(0.0, 1.0)], Axis(40.0), str, str, marks=[(t_s, "tail begins")])
+    x, anchor = re.search(r'class="mark-name" x="([^"]*)" y="[^"]*" text-anchor="(\w+)">tail begins<', drawn).groups()
+    length = 80.0  # of the eleven letters, as chromium draws them
+    assert (float(x) + length <= WIDTH) if anchor == "start" else (float(x) - length >= 0)
 
 
 def test_a_deadline_far_away_does_not_squeeze_the_axis_and_a_near_one_is_drawn():

@@ -56,6 +56,8 @@ def test_filters_narrow_one_another_and_go_on_in_pages(server, job):
     assert [row["task"] for row in first["tasks"]] == [0, 1] and first["next"] == 2
     _, rest = server.get(f"/v1/jobs/{job}/tasks?host=desk&limit=2&after=2")
     assert [row["task"] for row in rest["tasks"]] == [2] and rest["next"] is None
+    assert listed(server, job, "host=hall&after=4") == [4]
+    assert listed(server, job, "host=hall&after=99") == []
 
 
 def test_a_host_or_cause_that_does_not_exist_is_said(server, job):

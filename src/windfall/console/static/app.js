@@ -121,8 +121,8 @@ async function show() {
       main.replaceChildren(h("h1", {}, error.status === 404 ? "Not found" : "That did not work"), h("p", {}, error.message), h("p", { class: "soft" }, error.hint));
       document.title = `${error.status === 404 ? "Not found" : "Error"} · Windfall`;
       document.documentElement.dataset.page = "error";
-    }
-    fail(error);
+      if (moved) main.focus();
+    } else fail(error);
   } finally {
     main.removeAttribute("aria-busy");
   }
@@ -226,7 +226,7 @@ async function start() {
     if (code) { await signIn({ code }); return; }
     who = await get("/v1/console/session");
     if (!who.role) { signedOut(); return; }
-    listen(heard);
+    if (!document.hidden) listen(heard);
     await show();
   } catch (error) {
     signedOut();

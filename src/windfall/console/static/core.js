@@ -57,10 +57,19 @@ export const num = (value, digits = 0) => value === null || value === undefined 
 export const usd = (value) => value === null || value === undefined ? "-" : value !== 0 && Math.abs(value) < 0.1 ? `$${value.toPrecision(2)}` : `$${Number(value).toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;
 export const many = (count, word) => `${num(count)} ${word}${count === 1 ? "" : "s"}`;
 // Equal texts once, with how many there are of each.
-export function tally(texts, always = false) {
+export function tally(texts) {
   const seen = new Map();
   for (const text of texts) seen.set(text, (seen.get(text) ?? 0) + 1);
-  return [...seen].map(([text, count]) => count > 1 || always ? `${num(count)} × ${text}` : text);
+  return [...seen].map(([text, count]) => `${num(count)} × ${text}`);
+}
+// Texts that differ in numbers alone: the first of them, and how many there are like it.
+export function alike(texts) {
+  const seen = new Map();
+  for (const text of texts) {
+    const kind = text.replace(/\d+/g, "#"), [first, count] = seen.get(kind) ?? [text, 0];
+    seen.set(kind, [first, count + 1]);
+  }
+  return [...seen.values()].map(([first, count]) => count > 1 ? `${first} (${num(count)} like this)` : first);
 }
 export const share = (value) => value === null || value === undefined ? "-" : `${(100 * value).toLocaleString("en", { maximumFractionDigits: 1 })} %`;
 
@@ -101,6 +110,12 @@ export function number(text, what) {
 
 // --- tables ---
 
+// A cell of several parts is one thing: on a phone it stands beside its name.
+function whole(cell) {
+  const parts = [cell].flat(Infinity).filter((part) => part !== null && part !== undefined && part !== false && part !== "");
+  return parts.length > 1 ? h("div", {}, parts) : parts;
+}
+
 // heads: [name, kind] with kind "num" or "wide" or nothing; rows: arrays of cells.
 export function table(caption, heads, rows, empty = "None.") {
   if (!rows.length) return h("p", { class: "soft" }, empty);
@@ -108,7 +123,7 @@ export function table(caption, heads, rows, empty = "None.") {
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
     h("table", {}, h("caption", {}, caption),
       h("thead", {}, h("tr", {}, heads.map(([name, of]) => name ? h("th", { scope: "col", class: of }, name) : h("td", {})))),
-      h("tbody", {}, rows.map((cells) => h("tr", { "data-key": cells[0] instanceof Node ? cells[0].textContent : cells[0] }, cells.map((cell, place) => h("td", { class: kind(place), "data-name": heads[place]?.[0] || null }, cell)))))));
+      h("tbody", {}, rows.map((cells) => h("tr", { "data-key": cells[0] instanceof Node ? cells[0].textContent : cells[0] }, cells.map((cell, place) => h("td", { class: kind(place), "data-name": heads[place]?.[0] || null }, whole(cell))))))));
 }
 
 export const badge = (state) => h("span", { class: `badge ${String(state).replace(/[^a-z-]/g, "")}` }, state);

@@ -76,7 +76,7 @@ export const site = {
     facts([["hosts", num(told.hosts_live)], ["normal instances", num(told.normal)], ["preemptible instances", num(told.preemptible)], ["leaving", num(told.leaving)], ["waiting requests", num(told.waiting)],
       ["room for more", num(told.room)], ["limit", num(told.limit)], ["cost of an eviction by", told.cost], ["grace", dur(told.grace_s)]]),
     table("Hosts of this site", [["host"], ["state"], ["seen"], ["used", "wide"], ["tags"], ["instances", "wide"]],
-      told.hosts.slice(0, SHOWN).map((row) => [row.host, badge(row.state), h("span", { class: "nobreak" }, `${dur(row.seen_s_ago)} ago`), used(row), Object.entries(row.tags).map(([name, value]) => `${name}=${value}`).join(", "),
+      told.hosts.slice(0, SHOWN).map((row) => [row.host, badge(row.state), h("span", { class: "nobreak" }, `${dur(row.seen_s_ago)} ago`), used(row), row.tags.join(", "),
         row.instances.map((each) => h("div", {}, `${each.name} `, badge(each.preemptible ? "preemptible" : "normal"), " ", each.state))]), "No host has joined."),
     told.hosts.length > SHOWN ? h("p", { class: "soft" }, `The first ${num(SHOWN)} of ${num(told.hosts.length)} hosts.`) : "",
   ],

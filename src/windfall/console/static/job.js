@@ -1,6 +1,6 @@
 // One job: state, actions, pictures, why it waits, errors in groups, what each pool did.
 
-import { badge, button, clock, dur, facts, get, h, lines, link, num, number, pictures, post, q, seconds, table, tally, usd } from "./core.js";
+import { alike, badge, button, clock, dur, facts, get, h, lines, link, many, num, number, pictures, post, q, seconds, table, usd } from "./core.js";
 import { slack, spent } from "./overview.js";
 import { predicted, reasons } from "./planning.js";
 
@@ -48,13 +48,13 @@ export const page = {
       const said = await ask(`Cancel job ${job}?`, "Waiting tasks are dropped and running ones are stopped. Results stay.", "Cancel the job", [{ name: "reason", label: "Reason (may be empty)" }]);
       if (!said) return;
       const done = await post(`/v1/jobs/${job}/cancel`, { reason: said.reason });
-      shown.say(`${num(done.cancelled)} tasks of job ${job} are cancelled.`);
+      shown.say(`${many(done.cancelled, "task")} of job ${job} ${done.cancelled === 1 ? "is" : "are"} cancelled.`);
       shown.refresh();
     },
     async retry(job, node, shown, ask) {
       if (!await ask(`Run failed tasks of job ${job} again?`, "They keep their numbers and get new attempts.", "Retry")) return;
       const done = await post(`/v1/jobs/${job}/retry`, {});
-      shown.say(`${num(done.retried)} tasks of job ${job} run again.`);
+      shown.say(`${many(done.retried, "task")} of job ${job} ${done.retried === 1 ? "runs" : "run"} again.`);
       shown.refresh();
     },
     async pause(job, node, shown, ask) {
@@ -115,5 +115,5 @@ function plan(status) {
   return h("section", { "aria-label": "Plan" }, h("h2", {}, "Plan"),
     h("p", {}, `${made.planner}, plan number ${num(made.plans)}, made ${clock(made.planned_s)}; next review ${clock(made.look_again_s)}.`),
     predicted(made), reasons(made.because),
-    made.refused.length ? h("p", { class: "bad" }, tally(made.refused).join("; ")) : "");
+    made.refused.length ? h("p", { class: "bad" }, alike(made.refused).join("; ")) : "");
 }

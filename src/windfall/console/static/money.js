@@ -1,6 +1,6 @@
 // What everything costs, and what was paid for and not used.
 
-import { badge, dur, get, h, link, num, pictures, q, table, usd } from "./core.js";
+import { badge, dur, get, h, link, many, num, pictures, q, table, usd } from "./core.js";
 
 const WASTE = { tasks: "results", idle: "idle", boot: "boots", remainder: "rest of cycles", lost: "lost", failed: "failed", replica: "replicas", cancelled: "cancelled" };
 
@@ -9,7 +9,7 @@ export const page = {
   load: () => get("/v1/bills"),
   view: (data) => [
     h("h1", {}, "Money"),
-    h("p", {}, `${usd(data.total_usd)} for ${num(data.counted)} machines${data.counted < data.machines ? ` (the newest of ${num(data.machines)})` : ""}; begun billing cycles count in full.`),
+    h("p", {}, `${usd(data.total_usd)} for ${many(data.counted, "machine")}${data.counted < data.machines ? ` (the newest of ${num(data.machines)})` : ""}; begun billing cycles count in full.`),
     data.waste.length ? [pictures(data.pictures),
       table("The newest renting jobs and fleets: dollars, and core time below, by what they went into", [["job or fleet", "wide"], ["cost", "num"], ...Object.values(WASTE).map((name) => [name, "num"])],
         data.waste.map((row) => [row.fleet ? link(`fleet ${row.fleet}`, `#/fleet/${q(row.fleet)}`) : link(row.name || `job ${row.job}`, `#/job/${row.job}`), usd(row.usd), ...row.parts.map((part) => part.core_s ? h("span", {}, usd(part.usd), h("br"), h("span", { class: "soft" }, dur(part.core_s))) : "-")]))] : "",

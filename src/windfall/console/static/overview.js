@@ -18,7 +18,7 @@ export const page = {
     h("h1", {}, "Overview"),
     h("p", { class: "soft" }, `${many(data.total, "job")} · ${many(data.hosts.live, "host")} with ${many(data.hosts.slots, "slot")} · Windfall ${data.health.version ?? ""}`),
     alerts(data),
-    table("Jobs, the newest first", [["job", "num"], ["name", "wide"], ["state"], ["progress"], ["tasks", "num"], ["failed", "num"], ["slack"], ["spent", "num"], ["submitted"], ["took"]],
+    table("Jobs, the newest first", [["job", "num"], ["name", "wide"], ["state"], ["progress"], ["tasks", "num"], ["failed", "num"], ["slack", "short"], ["spent", "num"], ["submitted", "short"], ["took", "num"]],
       data.jobs.map(row), "There are no jobs yet. Try: windfall run --range 1-10 -- echo {}"),
     h("p", {}, where.query.get("before") ? link("newest jobs", "#/overview") : "", " ", data.next ? link("older jobs", `#/overview?before=${data.next}`) : ""),
   ],

@@ -1,6 +1,6 @@
 // Why money was spent, which hosts a policy matches, and what another deadline would cost.
 
-import { badge, clock, dur, facts, get, h, link, num, number, pictures, post, q, seconds, share, table, tally, usd } from "./core.js";
+import { alike, badge, clock, dur, facts, get, h, link, many, num, number, pictures, post, q, seconds, share, table, tally, usd } from "./core.js";
 
 const PAGE = 25;
 
@@ -23,15 +23,15 @@ export const decisions = {
     h("p", {}, data.all ? link("only those that changed something", `#/decisions?job=${q(data.job)}`) : link("also those that changed nothing", `#/decisions?all=1&job=${q(data.job)}`), data.job ? [" · ", link("of all jobs", "#/decisions")] : ""),
     h("h2", {}, "Predicted and actual"),
     table("The first plan of each job beside what came of it", [["job", "num"], ["name", "wide"], ["state"], ["planner"], ["first said", "num"], ["spent", "num"], ["first said done by"], ["done or now expected"], ["deadline"]],
-      Object.entries(data.jobs).map(([number, row]) => [number, link(row.name || `job ${number}`, `#/job/${number}`), badge(row.state), row.planner, usd(row.first_forecast_usd), usd(row.spent_usd), clock(row.first_finish_s), clock(row.finished_s ?? row.finish_s), clock(row.deadline_s)]), "No plan has been made."),
+      Object.entries(data.jobs).map(([number, row]) => [number, link(row.name || `job ${number}`, `#/job/${number}`), badge(row.state), row.planner, usd(row.first_forecast_usd), usd(row.spent_usd), clock(row.first_finish_s), clock(row.finished_s ?? row.finish_s), clock(row.deadline_s)]), data.decisions.length ? "The plans below are of fleets, which serve several jobs." : "No plan has been made."),
     h("h2", {}, "Plans, the newest first"),
     data.decisions.map((each, place) => h("article", { class: "card" },
       h("h3", {}, `${clock(each.t)}: `, each.fleet ? `fleet ${each.fleet}` : link(`job ${each.job}`, `#/job/${each.job}`)),
       each.inputs ? inputs(each.inputs, place === 0) : "", reasons(each.because),
-      h("p", {}, [each.started.length ? `ordered ${counted(each.started)}` : "", each.stopped.length ? `gave back ${each.stopped.map((m) => `m${m}`).join(", ")}` : "", each.moved ? `moved ${num(each.moved)} tasks` : ""].filter(Boolean).join("; ") || "changed nothing"),
+      h("p", {}, [each.started.length ? `ordered ${counted(each.started)}` : "", each.stopped.length ? `gave back ${each.stopped.map((m) => `m${m}`).join(", ")}` : "", each.moved ? `moved ${many(each.moved, "task")}` : ""].filter(Boolean).join("; ") || "changed nothing"),
       predicted(each, data.jobs[each.job]),
       each.rejected.length ? [h("p", {}, "Alternatives that were rejected:"), h("ul", {}, each.rejected.map((other) => h("li", {}, `${other.what}${other.cost_usd === null ? "" : `: ${usd(other.cost_usd)}`}`)))] : "",
-      each.refused.length ? h("p", { class: "bad" }, `Refused: ${tally(each.refused).join("; ")}`) : "",
+      each.refused.length ? h("p", { class: "bad" }, `Refused: ${alike(each.refused).join("; ")}`) : "",
       each.error ? h("p", { class: "bad" }, each.error) : "")),
     data.decisions.length ? "" : h("p", { class: "soft" }, data.next ? "None among these records." : "There are none."),
     h("p", {}, data.before ? [link("newest plans", older(data, 0)), " · "] : "", data.next ? link("older plans", older(data, data.next)) : ""),
@@ -48,7 +48,7 @@ function inputs(told, open) {
       ["budget", told.budget_usd === null ? "none" : usd(told.budget_usd)], told.jobs > 0 && ["jobs", num(told.jobs)], ["offers, price a cycle", told.offers.map((each) => `${each.offer} ${usd(each.price_usd)}${each.limit === null ? "" : ` (at most ${num(each.limit)})`}`).join(", ")]]));
 }
 
-const counted = (started) => tally(started.map(({ offer }) => offer), true).join(", ");
+const counted = (started) => tally(started.map(({ offer }) => offer)).join(", ");
 
 // Plans say when in Unix seconds; people read a clock.
 export const reasons = (because) => h("ul", {}, [because].flat().filter(Boolean).map((line) => h("li", {}, line.replace(/^safe until (\d+)/, (_, t) => `safe until ${clock(Number(t))}`))));
@@ -77,7 +77,7 @@ export const policies = {
     const listed = data.told.flatMap((each) => Object.entries(each.policies ?? {}).map(([name, text]) => [link(each.name || `job ${each.job}`, `#/job/${each.job}`), name, h("code", {}, typeof text === "string" ? text : JSON.stringify(text)), each.waiting?.waits && each.waiting.hosts !== undefined ? `${num(each.waiting.willing)} of ${num(each.waiting.hosts)} hosts` : ""]));
     return [
       h("h1", {}, "Policies"),
-      table(data.job ? `Policies of job ${data.job}` : "Policies of unfinished jobs", [["job"], ["policy"], ["expression", "wide"], ["willing now"]], listed, "No job here has a policy of its own: every host that fits gets tasks, higher priority first."),
+      table(data.job ? `Policies of job ${data.job}` : "Policies of unfinished jobs", [["job"], ["policy"], ["expression", "wide"], ["would take a task now"]], listed, "No job here has a policy of its own: every host that fits gets tasks, higher priority first."),
       h("h2", {}, "Try an expression"),
       h("form", { "data-act": "try" },
         h("label", {}, h("span", {}, "Expression"), h("textarea", { name: "expression", required: true, spellcheck: "false", placeholder: "Host.Memory >= 8192 && Host.ErrorRate < 0.1" })),

@@ -50,7 +50,7 @@ export const hosts = {
     h("h1", {}, "Hosts"),
     h("p", { class: "soft" }, `${num(data.counts.live)} live with ${many(data.counts.slots, "slot")}, ${num(data.counts.unknown)} unknown, ${num(data.counts.total)} in all`),
     h("form", { class: "row" }, h("label", {}, h("span", {}, "State"), h("select", { "data-act": "state" }, ["", "live", "unknown", "gone"].map((each) => h("option", { value: each, selected: each === data.state }, each || "all"))))),
-    table("Hosts", [["host"], ["state"], ["pool"], ["busy", "num"], ["seen"], ["done", "num"], ["failed", "num"], ["lost", "num"], ["errors", "num"], ["losses", "num"], ["mean turnaround", "num"], ["standing", "wide"], ["", "acts"]],
+    table("Hosts", [["host"], ["state"], ["pool"], ["tasks / slots", "num"], ["seen"], ["done", "num"], ["failed", "num"], ["lost", "num"], ["errors", "num"], ["losses", "num"], ["mean turnaround", "num"], ["standing", "wide"], ["", "acts"]],
       data.hosts.map((row) => [row.host, badge(row.blocked ? "blocked" : row.draining ? "draining" : row.state), row.pool, `${num(row.held)} / ${num(row.slots)}`, h("span", { class: "nobreak" }, `${dur(row.seen_s_ago)} ago`), num(row.done), num(row.failed), num(row.lost), share(row.error_rate), share(row.loss_rate), dur(row.turnaround_s), standing(row), act(row, shown)]), "No host has joined."),
     h("p", {}, data.after ? [link("first page", "#/hosts"), " · "] : "", data.next ? link("next page", `#/hosts?after=${q(data.next)}&state=${q(data.state)}`) : ""),
   ],

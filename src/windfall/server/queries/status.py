@@ -63,23 +63,24 @@ def tasks_in(
 
     With a cause or a host: tasks whose last ended attempt ended so, or ended there or has another attempt there now.
     """
-    chosen = np.isin(_column(bag.columns.state), list(states))
+    columns, after = bag.columns, max(0, after)
+    chosen = np.isin(_column(columns.state, after), list(states))
     if cause is not None or host is not None:
-        ended = _column(bag.columns.attempt) > 0
+        ended = _column(columns.attempt, after) > 0
     if cause is not None:
-        chosen &= ended & (_column(bag.columns.cause) == cause)
+        chosen &= ended & (_column(columns.cause, after) == cause)
     if host is not None:
-        there = ended & (_column(bag.columns.host) == host.number)
-        live = bag.attempts.live.items()
-        there[[task for task, attempts in live if any(each.host == host.number for each in attempts)]] = True
+        there = ended & (_column(columns.host, after) == host.number)
+        live = ((task, attempts) for task, attempts in bag.attempts.live.items() if task >= after)
+        there[[task - after for task, attempts in live if any(each.host == host.number for each in attempts)]] = True
         chosen &= there
-    found = (np.flatnonzero(chosen[max(0, after) :]) + max(0, after))[: limit + 1].tolist()
+    found = (np.flatnonzero(chosen) + after)[: limit + 1].tolist()
     return found[:limit], found[limit] if len(found) > limit else None
 
 
-def _column(column: Numbers) -> Any:
-    """A copy as numpy sees it: an array that numpy looks into cannot grow."""
-    return np.frombuffer(column.tobytes(), dtype=column.typecode)
+def _column(column: Numbers, after: int = 0) -> Any:
+    """A copy as numpy sees it, from this task on: an array that numpy looks into cannot grow."""
+    return np.frombuffer(column.tobytes(), dtype=column.typecode)[after:]
 
 
 def recovered(bag: Bag, limit: int) -> list[int]:
