@@ -68,6 +68,10 @@ HEAD_PATIENCE_S = 20.0
 """How long a peer may take for the head of a request, from its first byte or from the connection on."""
 PAUSE_PATIENCE_S = 75.0
 """How long a peer may pause within the body of a request, or leave an answer unread."""
+MAX_AD_BYTES = 32 << 10
+"""The ad of a host as JSON; ours have about 600."""
+MAX_LEAVING_CHARS = 500
+"""Of why a host says that it leaves: the rest is cut, because it is kept while the host is remembered."""
 MAX_DEPTH = 32
 """Levels of lists and objects in the JSON of a body; ours have at most eight."""
 MAX_DEPTH_EVER = 500

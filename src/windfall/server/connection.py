@@ -38,6 +38,8 @@ class Connections:
         self.scheme = scheme
         self.open: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
+        self.unknown_bytes = 0
+        """Of heads and small exchanges whose senders are not known yet."""
         self._unread: dict[Connection, int] = {}
         """Bytes that wait for peers that do not take them, by connection; who has waited longest is first."""
         self._unread_bytes = 0
@@ -77,6 +79,7 @@ class Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._frame_bytes = self._body_bytes = 0
         """Of the request behind its head: lengths of chunks, their extensions and trailers; and what it says."""
+        self._unknown_bytes = 0
         self._in_head, self._begun = True, False
         self._read_paused = False
         self._due_s = inf
@@ -98,6 +101,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._shared.open.discard(self)
         self._shared.reads_again(self)
+        self._known()
         for timer in (self._timer, self._writing):
             if timer is not None:
                 timer.cancel()
@@ -114,6 +118,12 @@ class Connection(asyncio.Protocol):
             self._head_bytes += len(data)
         else:
             self._frame_bytes += len(data)
+        if self._in_head or isinstance(self._asking, Alone):
+            self._unknown_bytes += len(data)
+            self._shared.unknown_bytes += len(data)
+            if self._shared.unknown_bytes > self._limits.heads_bytes:
+                self._refuse("too many requests are coming in at once: try again in a few seconds", 429)
+                return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -173,6 +183,11 @@ class Connection(asyncio.Protocol):
         else:
             self._asking.keep_alive = False
 
+    def _known(self) -> None:
+        """What came in so far is accounted for elsewhere from now on, or is gone."""
+        self._shared.unknown_bytes -= self._unknown_bytes
+        self._unknown_bytes = 0
+
     def _refuse(self, why: str, status: int = 400) -> None:
         text = why.encode()
         line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"
@@ -226,6 +241,7 @@ class Connection(asyncio.Protocol):
             if goes_alone(self._parser.get_method(), self._parser.get_http_version(), headers):
                 self._asking = Alone(self, self._shared.answers, headers, keep_alive)
                 return
+        self._known()
         asking = Asking(self, self._scope(), keep_alive)
         if self._asking is None:
             self._start(asking)
@@ -240,6 +256,7 @@ class Connection(asyncio.Protocol):
             asking.feed(body)
 
     def on_message_complete(self) -> None:
+        self._known()
         self._in_head = True
         self._patience(None)
         asking = self._next[-1] if self._next else self._asking

@@ -40,6 +40,10 @@ from windfall.server.rising import Rising
 from windfall.server.sites.keeper import SiteKeeper
 from windfall.store.contract import ChunkHead, OutputRow, Store
 
+REMEMBERED_JOBS = 32
+"""Jobs that have ended whose specification and tasks are kept in mind: megabytes each."""
+REMEMBERED_ARRIVALS = 10_000
+"""Hosts whose exchanges are counted beyond twice those that the state knows."""
 REMEMBERED_NAMES = 16
 """Workflows whose tasks can be found by name without reading them again."""
 REMEMBERED_MAKERS = 20_000
@@ -65,6 +69,7 @@ class Service:
         """The server's PoolAdmin, once it has begun."""
         self._renderers: dict[int, Renderer] = {}
         self._specs: dict[int, JobSpec] = {}
+        self._tidy_at = 4 * REMEMBERED_JOBS
         self._names: dict[int, dict[str, int]] = {}
         self._blocked: dict[int, tuple[tuple[int, int, int], frozenset[int]]] = {}
         self._classes: dict[str, int] = {}
@@ -145,6 +150,7 @@ class Service:
             if data is None:
                 raise NotFound(f"there is no job {job}", code="no-such-job")
             spec = self._specs[job] = decode_kept(data, f"the specification of job {job}")
+            self._tidy()
         return spec
 
     def replace_spec(self, job: int, spec: JobSpec) -> None:
@@ -159,7 +165,20 @@ class Service:
             spec = self.spec(job)
             rows = self.renderer(spec.like).rows if spec.like else self._rows(job)
             renderer = self._renderers[job] = Renderer(spec, rows, partial(self.made, job))
+            self._tidy()
         return renderer
+
+    def _tidy(self) -> None:
+        """Drop what is kept in mind of jobs that have ended, but for the last ones: the store has it."""
+        if len(self._specs) + len(self._renderers) < self._tidy_at:
+            return
+        bags = self.state.bags
+        kept: dict[int, Any]
+        for kept in (self._renderers, self._specs):
+            ended = [job for job in kept if job not in bags or bags[job].finished_t is not None]
+            for job in ended[:-REMEMBERED_JOBS]:
+                del kept[job]
+        self._tidy_at = len(self._specs) + len(self._renderers) + 2 * REMEMBERED_JOBS
 
     def _rows(self, job: int) -> Rows:
         return Rows(self.store.chunks(job), partial(self.store.chunk, job))
@@ -206,11 +225,14 @@ class Service:
 
     def arrived(self, host: str) -> int:
         """Count an exchange that came in; `arrival` tells whether another one of this host has come since."""
+        if len(self._arrivals) > REMEMBERED_ARRIVALS + 2 * len(self.state.hosts):
+            # Most are of hosts that came once.
+            self._arrivals = {name: count for name, count in self._arrivals.items() if self.state.host(name)}
         arrival = self._arrivals[host] = self._arrivals.get(host, 0) + 1
         return arrival
 
     def arrival(self, host: str) -> int:
-        return self._arrivals[host]
+        return self._arrivals.get(host, 0)
 
     async def host_waits(self, host: str, asked_seq: int, seconds: float) -> None:
         """Return when there may be something for this host, or when the time is over.

@@ -166,6 +166,32 @@ def test_answers_that_nobody_reads_are_bounded_together_and_the_slowest_reader_e
     assert ended[:2] == made[:2] and left <= 150 << 20
 
 
+def test_heads_of_all_connections_together_are_bounded_before_anybody_is_known(monkeypatch):
+    monkeypatch.setattr(connection, "Limits", lambda: Limits(heads_bytes=100_000))
+
+    async def many() -> tuple[list[bytes], bytes]:
+        async with served(Exchanging()) as port:
+            halves = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+            for number, (_, writer) in enumerate(halves):
+                alone = b"POST /v1/exchange HTTP/1.1\r\nhost: x\r\ncontent-length: 50000\r\n\r\n"
+                writer.write((alone if number % 2 else HEAD) + b"x-y: " + b"y" * 40_000)
+                await writer.drain()
+                await asyncio.sleep(0.05)
+            refused = [await reader.read() for reader, _ in halves[2:]]
+            for _, writer in halves:
+                writer.close()
+            while True:  # what they held is free again
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(HEAD + b"content-length: 0\r\nconnection: close\r\n\r\n")
+                said = await reader.read()
+                writer.close()
+                if b" 200 " in said:
+                    return refused, said
+
+    refused, said = asyncio.run(asyncio.wait_for(many(), 60))
+    assert all(one.startswith(b"HTTP/1.1 429 ") for one in refused) and said.endswith(b"0")
+
+
 def test_bodies_in_pieces_and_requests_one_after_another_are_answered():
     async def talk() -> list[bytes]:
         async with served() as port:

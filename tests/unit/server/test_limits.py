@@ -14,9 +14,11 @@ import pytest
 from tests.support.server.asgi import InProcess
 from windfall.errors import BadInput
 from windfall.server.http.uploads import Uploads
+from windfall.server.http.workers.live import MOST_FOLLOWED, LiveOutput
 from windfall.server.json_limits import has_above, is_deeper
 from windfall.server.limits import NAMES, Intake, Limits, read_limits
-from windfall.wire import frames
+from windfall.server.service import REMEMBERED_JOBS
+from windfall.wire import VERSION, frames
 
 
 @pytest.fixture
@@ -256,3 +258,54 @@ def test_what_becomes_of_a_packed_chunk_is_a_setting(server):
         header = {"chunks": [{"first": 0, "count": 1, "klass": 0, "codec": "lines", "bytes": len(data)}], "seal": True}
         status, said = server.call("POST", "/v1/jobs/1/tasks", frames.join(json.dumps(header).encode(), [data]))
         assert status == expected, said
+
+
+def test_one_host_too_many_is_told_to_come_back_and_those_that_are_there_go_on(server):
+    server.service.intake = Intake(Limits(hosts=2))
+    assert [server.exchange(name)[0] for name in ("a", "b", "c")] == [200, 200, 429]
+    assert server.exchange("a")[0] == 200
+    assert server.exchange("b", leaving="idle", want=0)[0] == 200
+    assert server.post("/v1/sites", {"name": "lab", "instance": {"vcpu": 1}})[0] == 201
+    header = {"v": VERSION, "site": "lab", "boot": "b", "n": 1, "capacity": {"vcpu": 2}, "tags": []}
+    for host, expected in (("s", 200), ("t", 429), ("s", 200)):
+        body = frames.join(json.dumps(header | {"host": host}).encode(), [])
+        assert server.call("POST", "/v1/site/exchange", body)[0] == expected
+    assert server.exchange("d")[0] == 429 and server.exchange("a", leaving="idle", want=0)[0] == 200
+    assert server.exchange("d")[0] == 200 and "c" not in server.service.state.hosts.by_name
+
+
+def test_what_a_host_says_of_itself_is_bounded_in_all(server):
+    large = {f"a{n}": "x" * 1000 for n in range(40)}
+    status, said = server.exchange("h", ad=large)
+    assert status == 400 and "--limit ad" in said["error"]["hint"]
+    server.service.intake = Intake(Limits(ad_bytes=100_000))
+    server.n["h"] = 0
+    assert server.exchange("h", ad=large)[0] == 200
+
+
+def test_why_a_host_leaves_is_kept_in_short(server):
+    server.exchange("h")
+    assert server.exchange("h", leaving="x" * 9000, want=0)[0] == 200
+    assert len(server.service.state.host("h").left) == 500
+
+
+def test_little_is_kept_in_mind_of_jobs_that_have_ended(server):
+    for _ in range(300):
+        job = server.submit(1)
+        server.service.renderer(job)
+        server.post(f"/v1/jobs/{job}/cancel", {})
+    open_ = server.submit(1)
+    server.service.renderer(open_)
+    assert max(len(server.service._renderers), len(server.service._specs)) <= 3 * REMEMBERED_JOBS
+    # What was dropped is read again from the store.
+    assert server.service.renderer(1).task(0, 1).argv == ["echo", "1"]
+    assert server.exchange(want=1)[1]["tasks"][0][0] == open_
+
+
+def test_only_so_many_attempts_are_followed_at_a_time():
+    live = LiveOutput()
+    for task in range(MOST_FOLLOWED + 10):
+        live.follow((1, task, 1))
+        live.add((1, task, 1), 0, b"x", 0, b"")
+    assert len(live._wanted) == len(live._streams) == MOST_FOLLOWED
+    assert live.read((1, MOST_FOLLOWED + 9, 1), 0, 0)[1] == b"x" and live.read((1, 0, 1), 0, 0)[1] == b""

@@ -16,6 +16,7 @@ from windfall.bags.remote_files import MOST_CHARACTERS
 from windfall.bounds import (
     BROKEN,
     MAX_HELD,
+    MAX_LEAVING_CHARS,
     MAX_NAME_CHARS,
     MAX_OUTPUT_FILES,
     MAX_RESULTS,
@@ -46,7 +47,7 @@ from windfall.server.host_secrets import newly_shown
 from windfall.server.http.workers.fingerprints import fingerprint
 from windfall.server.http.workers.handing_out import HandedOut, fail, hand_out, take_back
 from windfall.server.json_limits import check_json
-from windfall.server.limits import DEFAULTS, Limits, TooLarge
+from windfall.server.limits import DEFAULTS, Limits, TooBusy, TooLarge
 from windfall.server.pool_tokens import PoolToken, check_host
 from windfall.server.service import Service
 from windfall.store.contract import Batch, OutputRow
@@ -122,6 +123,8 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
     state, now = driver.state, driver.clock()
     host = state.hosts.by_name.get(ask.host)
     shown = newly_shown(host, ask.host, secret, ask.boot)
+    if host is None or host.state == GONE:
+        check_room(service)
     if token is not None:
         check_host(state, token, ask.host, ask.boot, ask.ad, now)
     arrival = service.arrived(ask.host)
@@ -143,9 +146,8 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
     if want + room > most:
         want = min(want, most)
         room = min(room, most - want)
-    events.append(
-        HostAsked(now, ask.host, ask.boot, ask.n, want, ask.slots, ask.ad, ask.leaving, ask.holds, room, shown)
-    )
+    leaving = ask.leaving[:MAX_LEAVING_CHARS] if ask.leaving else ask.leaving
+    events.append(HostAsked(now, ask.host, ask.boot, ask.n, want, ask.slots, ask.ad, leaving, ask.holds, room, shown))
     rows = (lambda made: Batch(outputs=output_rows(made, outputs))) if outputs else None
     records = await driver.submit(events, rows)
     answer = _answer_of(records[-1])
@@ -166,6 +168,16 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
         again = HostAsked(service.driver.clock(), ask.host, ask.boot, ask.n, want, ask.slots, room=room)
         answer = _answer_of((await service.driver.submit([again]))[-1])
     return await _told(service, ask, answer, token, waited_s, began_s)
+
+
+def check_room(service: Service) -> None:
+    """TooBusy if one more host, of workers or of sites, would be more than the operator allows."""
+    hosts, most = service.state.hosts, service.intake.limits.hosts
+    owned = sum(len(site.hosts) for site in service.state.sites.values())
+    there = len(hosts.live) + len(hosts.unknown) + owned
+    if there >= most:
+        hint = f"at most {most:,} (windfall server --limit hosts=N): end some, or wait until leases have run out"
+        raise TooBusy(f"{there:,} hosts are there", hint=hint)
 
 
 async def _told(
@@ -233,6 +245,9 @@ def read(body: bytes, limits: Limits = DEFAULTS) -> tuple[Ask, memoryview]:
         raise BadInput(f"a host's id has 1 to {MAX_NAME_CHARS} printable characters")
     if ask.ad is not None:
         convert(ask.ad, KnownAd, "not an exchange: the ad")
+        if len(_encode(ask.ad)) > limits.ad_bytes:
+            hint = f"at most {limits.ad_bytes:,} bytes (windfall server --limit ad=SIZE): give it fewer or shorter tags"
+            raise BadInput(f"the ad of '{ask.host}' is too large", hint=hint, code="too-large")
     return ask, attachments
 
 

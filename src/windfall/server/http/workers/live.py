@@ -9,6 +9,8 @@ from windfall.core.events import Key
 FOLLOWED_S = 30.0
 """How long after the last look a worker is still asked for live output."""
 CAP_BYTES = 1 << 20
+MOST_FOLLOWED = 256
+"""Attempts that are followed at the same time: beyond that, the one that was looked at longest ago is not."""
 
 
 class Stream:
@@ -40,7 +42,12 @@ class LiveOutput:
         self._streams: dict[Key, tuple[Stream, Stream]] = {}
 
     def follow(self, key: Key) -> None:
+        self._wanted.pop(key, None)
         self._wanted[key] = time.monotonic() + FOLLOWED_S
+        if len(self._wanted) > MOST_FOLLOWED:
+            oldest = next(iter(self._wanted))
+            del self._wanted[oldest]
+            self._streams.pop(oldest, None)
 
     def watched(self, held: dict[Key, None]) -> list[Key]:
         """Those of a host's attempts that somebody follows."""
