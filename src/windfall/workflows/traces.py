@@ -50,14 +50,68 @@ def _library() -> Any:
 
 def _document(library: Any, system: str, folder: Path) -> Json:
     if system == "Pegasus":
-        workflow = library.PegasusLogsParser(folder).build_workflow()
+        workflow = _pegasus_reader(library, folder).build_workflow()
     else:
         workflow = library.NextflowLogsParser(folder, _nextflow_version(folder)).build_workflow(folder.name)
     workflow.generate_json()
     document: Json = workflow.workflow_json
     # WfCommons names whoever runs this program; who recorded the trace is not known.
     document.pop("author", None)
+    if system == "Pegasus":
+        _order_by_dag(document["workflow"]["specification"]["tasks"], _top(folder, "*.dag")[0])
     return document
+
+
+def sub_workflows(folder: Path) -> list[Path]:
+    """Submit directories of sub-workflows below that of a run of Pegasus: each is a run of its own."""
+    return sorted(path.parent for path in folder.glob("*/**/braindump.yml"))
+
+
+def _top(folder: Path, pattern: str) -> list[Path]:
+    return sorted(folder.glob(pattern)) or sorted(folder.glob(f"**/{pattern}"))
+
+
+def _pegasus_reader(library: Any, folder: Path) -> Any:
+    """The reader of WfCommons. It takes whatever workflow and DAG it finds first, also those of sub-workflows."""
+
+    class Reader(library.PegasusLogsParser):  # type: ignore[misc]  # known at run time only
+        def _fetch_all_files(self, extension: str, file_name: str = "*") -> list[Path]:
+            found = super()._fetch_all_files(extension, file_name)
+            if extension.startswith("out"):
+                # The record of a job that was held or never ended is empty: the reader takes it for one of several.
+                return sorted(path for path in found if path.exists() and path.stat().st_size)
+            own = [path for path in found if path.parent == self.submit_dir]
+            return own if own and extension in ("yml", "dag") else sorted(found)
+
+    return Reader(folder)
+
+
+def _order_by_dag(tasks: list[Json], dag: Path) -> None:
+    """Add the order that jobs have through others which are left out: transfers, sub-workflows, cleanup.
+
+    The reader knows only edges between two of its tasks, and one parent and one child a line.
+    """
+    parents: dict[str, list[str]] = {}
+    for line in dag.read_text(errors="replace").splitlines():
+        words = line.split()
+        if len(words) > 3 and words[0].upper() == "PARENT" and "CHILD" in words:
+            at = words.index("CHILD")
+            for child in words[at + 1 :]:
+                parents.setdefault(child.lower(), []).extend(parent.lower() for parent in words[1:at])
+    by_name = {task["id"].lower(): task for task in tasks}
+    for name, task in by_name.items():
+        waiting, seen = list(parents.get(name, ())), {name}
+        while waiting:
+            job = waiting.pop()
+            if job in seen:
+                continue
+            seen.add(job)
+            parent = by_name.get(job)
+            if parent is None:
+                waiting += parents.get(job, ())
+            elif parent["id"] not in task["parents"]:
+                task["parents"].append(parent["id"])
+                parent["children"].append(task["id"])
 
 
 def _nextflow_version(folder: Path) -> str:

@@ -78,9 +78,12 @@ def nextflow_run(folder: Path) -> Path:
     (info / "execution_trace_2026-01-12.txt").write_text("\n".join(rows) + "\n")
 
     def ran(hash_: str, name: str, inputs: list[str], outputs: list[str]) -> dict[str, object]:
+        # Where several processes share a script, nf-prov does not know the module: null.
         return {
-            "@id": f"#task/{hash_}", "@type": "CreateAction", "name": name, "instrument": {"@id": f"#module/{name}"},
+            "@id": f"#task/{hash_}", "@type": "CreateAction", "name": name, "agent": None,
+            "instrument": None if name == "INDEX" else {"@id": "modules/map/main.nf"},
             "object": [{"@id": file} for file in inputs], "result": [{"@id": file} for file in outputs],
+            "actionStatus": "http://schema.org/CompletedActionStatus",
         }  # fmt: skip
 
     run = {"@id": "#run", "@type": "CreateAction", "name": "Nextflow workflow run 7", "object": [], "result": [],
@@ -94,6 +97,12 @@ def nextflow_run(folder: Path) -> Path:
         ran("cd34", "MAP (gut)", ["#task/ab12/index.bin"], ["#task/cd34/out.bam"]),
         {"@id": "#task/ab12/index.bin", "@type": "CreativeWork", "name": "index.bin"},
         {"@id": "#task/cd34/out.bam", "@type": "CreativeWork", "name": "out.bam"},
-    ]
+        {"@id": "#publish/cd34/out.bam", "@type": "CreateAction", "name": "publish",
+         "instrument": {"@id": "main.nf#software-application"}, "object": {"@id": "#task/cd34/out.bam"},
+         "result": {"@id": "bam/out.bam"}, "actionStatus": "http://schema.org/CompletedActionStatus"},
+        {"@id": "main.nf#organize", "@type": "OrganizeAction", "name": "Run of Nextflow 25.04.6", "agent": None,
+         "instrument": {"@id": "main.nf#software-application"}, "result": {"@id": "#run"}},
+        {"@id": "bam/out.bam", "@type": "File", "name": "out.bam"},
+    ]  # fmt: skip
     (folder / "ro-crate-metadata.json").write_text(json.dumps({"@graph": graph}))
     return folder

@@ -34,6 +34,45 @@ def test_a_run_of_pegasus_comes_over_with_run_times_memory_cores_and_files(tmp_p
 
 
 @needs_wfcommons
+def test_the_order_of_tasks_with_jobs_of_pegasus_between_them_comes_over(tmp_path):
+    """As in a real run: a task, its stage-out, the planning of a sub-workflow, and the task behind that."""
+    folder = pegasus_run(tmp_path / "run0001")
+    (folder / "diamond-0.dag").write_text(
+        "JOB split_ID0000001 00/00/split_ID0000001.sub\n"
+        "JOB stage_out_local_0_0 00/00/stage_out_local_0_0.sub\n"
+        "SUBDAG EXTERNAL pegasus-plan_inner 00/00/inner.dag\n"
+        "JOB count_ID0000002 00/00/count_ID0000002.sub\n"
+        "PARENT split_ID0000001 CHILD stage_out_local_0_0 cleanup_local_0\n"
+        "PARENT stage_out_local_0_0 register_local_0 CHILD pegasus-plan_inner\n"
+        "PARENT pegasus-plan_inner CHILD count_ID0000002\n"
+    )
+    document, spec = read_trace("Pegasus", folder)
+    assert spec.graph.parent_rows() == [[], [0]]
+    first, second = document["workflow"]["specification"]["tasks"]
+    assert (first["children"], second["parents"]) == ([second["id"]], [first["id"]])
+
+
+@needs_wfcommons
+def test_a_job_that_was_held_has_an_empty_record_and_no_run_time(tmp_path):
+    folder = pegasus_run(tmp_path / "run0001")
+    (folder / "00" / "00" / "count_ID0000002.out.000").write_text("")
+    _, spec = read_trace("Pegasus", folder)
+    assert [task.runtime_s or 0.0 for task in spec.tasks] == [12.5, 0.0]
+
+
+@needs_wfcommons
+def test_a_sub_workflow_is_not_taken_for_the_run_and_is_named(tmp_path):
+    folder = pegasus_run(tmp_path / "run0001")
+    inner = pegasus_run(folder / "00" / "00" / "a_inner.000")
+    (inner / "workflow.yml").rename(inner / "a_workflow.yml")
+    (inner / "diamond-0.dag").rename(inner / "a.dag")
+    (inner / "a_workflow.yml").write_text("name: inner\njobs:\n- {type: job, name: only, id: ID0000009}\n")
+    done = CliRunner().invoke(import_group, ["pegasus", str(folder), "-o", str(tmp_path / "wf.json")])
+    assert done.exit_code == 0 and "2 tasks, 1 edge" in done.output, done.output
+    assert "1 sub-workflow left out; import each by itself, as " in done.stderr and "a_inner.000" in done.stderr
+
+
+@needs_wfcommons
 def test_a_run_of_nextflow_comes_over_with_durations_and_files(tmp_path):
     document, spec = read_trace("Nextflow", nextflow_run(tmp_path / "results"))
     assert document["name"] == "results"

@@ -104,7 +104,7 @@ def nextflow(folder: str, out: str | None) -> None:
 
 
 def _import_trace(system: str, folder: str, out: str | None) -> None:
-    from windfall.workflows.traces import read_trace
+    from windfall.workflows.traces import read_trace, sub_workflows
 
     document, spec = read_trace(system, Path(folder))
     text = json.dumps(document, indent=1) + "\n"
@@ -117,6 +117,10 @@ def _import_trace(system: str, folder: str, out: str | None) -> None:
     silent = [task.id for task in spec.tasks if not task.runtime_s]
     if silent:
         click.echo(f"windfall: no run time was recorded of {plural(len(silent), 'task')}, as {silent[0]}", err=True)
+    left_out = sub_workflows(Path(folder))
+    if left_out:
+        many = plural(len(left_out), "sub-workflow")
+        click.echo(f"windfall: {many} left out; import each by itself, as {left_out[0]}", err=True)
 
 
 def _text(file: str) -> str:
