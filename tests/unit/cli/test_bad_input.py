@@ -140,6 +140,11 @@ def test_an_option_of_another_program_is_named_as_it_is_called_here(run, typed, 
     refused(run("run", typed, "4", "--range", "1-2", "--", "echo"), f"'{typed}': here it is called {ours}")
 
 
+def test_a_state_that_is_given_as_an_option_where_it_is_an_argument_is_said_to_be_one(run):
+    for command in ("check", "repair"):
+        refused(run("state", command, "--state", "here"), "'--state': here the state is an argument")
+
+
 OTHER_CASES = [
     ["runn"],
     ["wait", "--until", "later"],
