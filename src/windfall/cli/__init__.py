@@ -160,7 +160,9 @@ def usage_message(error: click.ClickException) -> str:
         ours = ELSEWHERE.get(error.option_name, "")
         if any(ours in parameter.opts for parameter in context.command.params):
             message = f"No such option '{error.option_name}': here it is called {ours}."
-        elif error.option_name == "--state" and any(each.metavar in ("STATE", "[STATE]") for each in context.command.params):
+        elif error.option_name == "--state" and any(
+            each.metavar in ("STATE", "[STATE]") for each in context.command.params
+        ):
             message = "No such option '--state': here the state is an argument."
     return f"{message}\n  see: {context.command_path} --help" if context else message
 
