@@ -68,6 +68,9 @@ HEAD_PATIENCE_S = 20.0
 """How long a peer may take for the head of a request, from its first byte or from the connection on."""
 PAUSE_PATIENCE_S = 75.0
 """How long a peer may pause within the body of a request, or leave an answer unread."""
+MAX_INSTANCE_BYTES = 256 << 10
+"""Command and environment of an instance of a site: they are in memory, and an answer to its agent holds those of all
+that begin on a host."""
 MAX_AD_BYTES = 32 << 10
 """The ad of a host as JSON; ours have about 600."""
 MAX_LEAVING_CHARS = 500

@@ -7,12 +7,13 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import cloudpickle
 import pytest
 
-from tests.support.server.fake_server import FakeServer
+from tests.support.server.fake_server import TOKEN, FakeServer
 from tests.support.server.worker_process import worker
 from windfall.worker.running import isolation
 
@@ -102,3 +103,17 @@ def test_memory_is_limited_as_outside(server, folder):
     program = "import sys; x = b'x' * (1 << 33); print(len(x))"
     result = server.result(server.add(server.job(memory_bytes=100 << 20), [sys.executable, "-c", program]), 60.0)
     assert result["cause"] in ("oom", "exit") and not result["stdout"], result
+
+
+def test_a_task_reads_nothing_of_a_server_whose_token_its_worker_uses(tmp_path):
+    with TemporaryDirectory(dir="/var/tmp") as made, FakeServer() as server:  # not in /tmp: that is hidden anyway
+        look_into(Path(made), tmp_path, server)
+
+
+def look_into(state: Path, tmp_path: Path, server: FakeServer) -> None:
+    (state / "token").write_text(TOKEN)
+    (state / "windfall.db").write_text("with the key of tokens")
+    with worker(server.url, tmp_path, "--isolate", "--token-file", str(state / "token"), WINDFALL_TOKEN=""):
+        key = server.add(server.job(), ["sh", "-c", f"cat {state}/* 2>/dev/null | wc -c; test -e {state}/windfall.db"])
+        result = server.result(key, 60.0)
+    assert (result["cause"], result["exit"], result["stdout"].split()) == ("exit", 1, [b"0"]), result

@@ -283,6 +283,13 @@ def test_what_a_host_says_of_itself_is_bounded_in_all(server):
     assert server.exchange("h", ad=large)[0] == 200
 
 
+def test_command_and_environment_of_an_instance_are_bounded(server):
+    assert server.post("/v1/sites", {"name": "lab", "instance": {"vcpu": 1}})[0] == 201
+    body = {"resources": {"vcpu": 1}, "command": ["true"]}
+    for size, expected in ((300_000, 413), (200_000, 201)):
+        assert server.post("/v1/site/requests", body | {"env": {"E": "x" * size}})[0] == expected
+
+
 def test_why_a_host_leaves_is_kept_in_short(server):
     server.exchange("h")
     assert server.exchange("h", leaving="x" * 9000, want=0)[0] == 200

@@ -33,6 +33,16 @@ def test_the_files_of_a_worker_are_hidden_behind_what_the_task_is_shown(tmp_path
     assert "--unshare-net" not in isolation.argv_of({**settings, "network": True}, ["prog"], "/w/h/run/1", [])
 
 
+def test_the_state_of_a_server_is_hidden_where_the_token_lies_in_it(tmp_path):
+    (tmp_path / "token").write_text("secret")
+    assert isolation.settings_of("/w", str(tmp_path / "token"), network=False)["hidden"] == []
+    (tmp_path / "windfall.db").touch()
+    settings = isolation.settings_of(f"{tmp_path}/workers", str(tmp_path / "token"), network=False)
+    argv = isolation.argv_of(settings, ["prog"], f"{tmp_path}/workers/h/run/1", [])
+    state, workers, run = (argv.index(f"{tmp_path}{place}") for place in ("", "/workers", "/workers/h/run/1"))
+    assert argv[state - 1] == argv[workers - 1] == "--tmpfs" and state < workers < run
+
+
 def test_policies_see_whether_a_host_isolates_its_tasks():
     hand = Hand()
     for name, ad in (("plain", {}), ("boxed", {"isolation": "bubblewrap"})):

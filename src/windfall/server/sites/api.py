@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from windfall.api.sites import InstanceRow, Note, OneSite, Requests, SiteHost, SiteRow, Sites
 from windfall.bags.spec import check_texts
-from windfall.bounds import MAX_ATTRIBUTES, Amount, Count, FileName, Name, Seconds, Text
+from windfall.bounds import MAX_ATTRIBUTES, MAX_INSTANCE_BYTES, Amount, Count, FileName, Name, Seconds, Text
 from windfall.core.decisions import SiteSettled
 from windfall.core.events import InstanceCancelled, InstanceRequested
 from windfall.core.sites.checks import check_amounts, check_site
@@ -26,6 +26,7 @@ from windfall.placement.explain import shown_cost
 from windfall.pools.config import is_name
 from windfall.pools.site import review_rules
 from windfall.server.http.bodies import typed_body
+from windfall.server.limits import TooLarge
 from windfall.server.queries.jobs import NO_OUTPUT, Packed, frame, from_query
 from windfall.server.service import NotFound, Service, decimal
 from windfall.server.sites.exchange import output_key
@@ -231,6 +232,10 @@ async def ask(service: Service, request: Request) -> tuple[int, InstanceRow]:
         hint = f"switch it on: windfall site change {owned.rules.name} --market"
         raise BadInput(f"site '{owned.rules.name}' has no market to bid in", hint=hint)
     check_texts([*body.command, *body.env, *body.env.values(), body.cwd or ""], "the request")
+    size = sum(len(text.encode()) for text in (*body.command, *body.env, *body.env.values()))
+    if size > MAX_INSTANCE_BYTES:
+        hint = f"at most {MAX_INSTANCE_BYTES:,}: give it a file by its path instead"
+        raise TooLarge(f"command and environment have {size:,} bytes", limit=MAX_INSTANCE_BYTES, hint=hint)
     wish = Wish(
         body.resources,
         body.command,

@@ -1,7 +1,7 @@
 """Tasks in a sandbox of their own, by bubblewrap: the system read-only, a private /tmp, no other process, no network.
 
 A task sees its own directory as before. The folder of the worker, with its secret and with results of other tasks, and
-the file of its token are hidden. Runs bubblewrap.
+the file of its token are hidden; where that lies in the state of a server, so is all of that state. Runs bubblewrap.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any, Sequence
 
 PROGRAM = "bwrap"
 NAME = "bubblewrap"
+DATABASE = "windfall.db"
+"""Marks the state directory of a server: whoever reads it can make tokens of pools."""
 _CHECK_S = 20.0
 
 
@@ -42,7 +44,9 @@ def settings_of(folder: str, token_file: str | None, network: bool) -> dict[str,
     # Programs of the worker itself may lie in its folder.
     shown = [path for path in sys.path if path and os.path.exists(path) and _is_below(path, folder)]
     files = [os.path.abspath(token_file)] if token_file else []
-    return {"folder": folder, "files": files, "shown": shown, "network": network}
+    beside = [os.path.dirname(os.path.realpath(file)) for file in files]
+    hidden = [place for place in beside if os.path.exists(os.path.join(place, DATABASE))]
+    return {"folder": folder, "files": files, "hidden": hidden, "shown": shown, "network": network}
 
 
 def _is_below(path: str, folder: str) -> bool:
@@ -56,7 +60,8 @@ def argv_of(settings: dict[str, Any], argv: Sequence[str], folder: str, own: Seq
     made += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
     for device in (*glob.glob("/dev/nvidia*"), "/dev/dri", "/dev/kfd"):
         made += ["--dev-bind-try", device, device]
-    made += ["--tmpfs", settings["folder"]]
+    for path in (*settings["hidden"], settings["folder"]):
+        made += ["--tmpfs", path]
     for path in settings["shown"]:
         made += ["--ro-bind", path, path]
     for path in (folder, *own):
