@@ -16,9 +16,11 @@ import click
 from windfall import __version__
 from windfall.cli.exits import (
     Terminated,
+    bad_name,
     good_order,
     ignore_signals,
     is_about_output,
+    is_of_a_reader,
     open_closed_streams,
     output_lost,
     say,
@@ -186,9 +188,18 @@ def _code() -> int:
             code = _run()
             sys.stdout.flush()
         except OSError as error:
-            if not is_about_output(error):
+            if is_about_output(error):
+                code = output_lost(error)
+            elif wrong := bad_name(error):
+                say(f"windfall: {wrong}")
+                code = 2
+            else:
                 raise
-            code = output_lost(error)
+        except RecursionError as error:
+            if not is_of_a_reader(error):
+                raise
+            say("windfall: a text that was given is nested too deep to be read")
+            code = 2
         except (click.Abort, KeyboardInterrupt):
             say("windfall: interrupted")
             code = 130

@@ -151,6 +151,27 @@ def output_lost(error: OSError) -> int:
     return OUTPUT_LOST
 
 
+_OF_THE_NAME = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EROFS)
+
+
+def bad_name(error: OSError) -> str:
+    """What is wrong with the name of a file that a user gave; empty for other errors, which are ours."""
+    if error.filename is None or error.errno not in _OF_THE_NAME:
+        return ""
+    name = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
+    return f"{name if len(name) <= 100 else name[:97] + '...'}: {error.strerror}"
+
+
+def is_of_a_reader(error: RecursionError) -> bool:
+    """Whether a reader of JSON or TOML gave up on a text that is nested too deep; other recursions are ours."""
+    if "JSON" in str(error) or "deserializing" in str(error):
+        return True
+    where = error.__traceback__
+    while where is not None and where.tb_next is not None:
+        where = where.tb_next
+    return where is not None and "tomllib" in where.tb_frame.f_code.co_filename
+
+
 def is_about_output(error: OSError) -> bool:
     """A write that failed without a file name: errors of files and sockets are caught where they are used."""
     return isinstance(error, BrokenPipeError) or (

@@ -82,18 +82,19 @@ class Transport:
 
     def _set_address(self, url: str, token: str) -> None:
         text = url if "://" in url else f"http://{url}"
-        parts = urlsplit(text)
         try:
-            port = parts.port
+            parts = urlsplit(text)
+            host, port = parts.hostname or "", parts.port
+            host.encode("idna")  # as the resolver will: an empty or a too long part of the name is refused here
         except ValueError:
-            port = None
-        if parts.scheme not in ("http", "https") or not parts.hostname or (":" in parts.netloc and port is None):
+            host = ""
+        if not host or parts.scheme not in ("http", "https") or parts.netloc.endswith(":") or "@" in parts.netloc:
             raise BadInput(f"'{url}' is no server's address", hint="write it as in http://head-node:7272")
         if not token.isascii() or any(c.isspace() for c in token):
             raise BadInput("the token contains spaces or characters that no token has", hint="copy it again, alone")
         self.url_given, self.url = url, text.rstrip("/")
         self.token = token
-        self._scheme, self._host, self._port = parts.scheme, parts.hostname, port
+        self._scheme, self._host, self._port = parts.scheme, host, port
         self._prefix = parts.path.rstrip("/")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.close()

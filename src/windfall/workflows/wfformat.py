@@ -6,6 +6,7 @@ import re
 
 import msgspec
 
+from windfall.bounds import BROKEN
 from windfall.errors import BadInput
 from windfall.workflows.spec import TaskSpec, WorkflowSpec, checked
 
@@ -64,7 +65,7 @@ def parse(text: bytes, source: str) -> WorkflowSpec:
         document = msgspec.json.decode(text, type=_Document)
     except msgspec.ValidationError as error:
         raise BadInput(f"{source}: not WfFormat 1.5: {_where(error)}", hint=HINT) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except BROKEN as error:
         raise BadInput(f"{source}: not JSON: {error}", hint=HINT) from None
     specification = document.workflow.specification
     execution = document.workflow.execution or _Execution()

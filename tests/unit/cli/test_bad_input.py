@@ -145,6 +145,25 @@ def test_a_state_that_is_given_as_an_option_where_it_is_an_argument_is_said_to_b
         refused(run("state", command, "--state", "here"), "'--state': here the state is an argument")
 
 
+@pytest.mark.parametrize(
+    "address", [".", "[31m", "http://[::1", "a..b:7272", "x" * 300, "x:", "ftp://x", "http://me:pw@x"]
+)
+def test_what_is_no_address_of_a_server_is_refused(run, address):
+    refused(run("status", "--server", address), "is no server's address", "as in http://head-node:7272")
+
+
+def test_a_file_that_is_nested_too_deep_is_refused(run):
+    Path("deep.json").write_text('{"unknown": ' + "[" * 5000 + "]" * 5000 + "}")
+    refused(run("workflow", "check", "deep.json"), "deep.json: not JSON")
+    refused(run("market", "import", "deep.json", "--offer", "spot", "--of", "cloud"), "deep.json: ")
+    Path("deep.toml").write_text("x = " + "[" * 5000 + "]" * 5000)
+    refused(run("run", "-f", "deep.toml"), "nested too deep")
+
+
+def test_a_name_that_no_file_can_have_is_refused(run):
+    refused(run("state", "restore", "x" * 300), "File name too long")
+
+
 OTHER_CASES = [
     ["runn"],
     ["wait", "--until", "later"],

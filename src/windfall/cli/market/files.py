@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from windfall.bounds import BROKEN
 from windfall.errors import BadInput
 from windfall.planning.counts import HERE
 from windfall.planning.spot.published import Published, Spell, from_prices, from_spells, spells_of_ticks
@@ -94,7 +95,7 @@ def _content(path: Path) -> bytes:
 def _ticks(path: Path, data: bytes, since_t: float | None) -> Published:
     try:
         content = msgspec.json.decode(data, type=_Ticks)
-    except msgspec.DecodeError as error:
+    except BROKEN as error:
         raise BadInput(f"{path}: {error}", hint='as in {"metadata": {"gap_seconds": 600}, "data": [1, 0]}') from None
     tick_s, ticks = content.metadata.gap_seconds, content.data
     if not 0.1 <= tick_s <= 86400.0:

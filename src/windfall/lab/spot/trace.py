@@ -12,6 +12,7 @@ from typing import Any
 import click
 import msgspec
 
+from windfall.bounds import BROKEN
 from windfall.errors import BadInput
 from windfall.planning.spot.market import Market, Planner, State, Terms, advance, begin, price_usd
 from windfall.planning.spot.windfall import PLANNERS
@@ -51,7 +52,7 @@ def read_series(path: Path) -> Series:
         raise BadInput(
             f"cannot read the series {path}: {error.strerror}", hint="name a JSON file of a series"
         ) from None
-    except msgspec.DecodeError as error:
+    except BROKEN as error:
         raise BadInput(
             f"{path} is not a series: {error}",
             hint='a series reads {"metadata": {"gap_seconds": 600}, "data": [1, 0, 0, 1]} with 0 = unavailable',

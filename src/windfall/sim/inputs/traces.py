@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from windfall.bounds import BROKEN
 from windfall.errors import BadInput
 
 
@@ -116,7 +117,7 @@ def availability(name: str, place: str, where: Path, data: Path | None) -> Serie
     path = find_file(name, place, where, data)
     try:
         content = msgspec.json.decode(path.read_bytes(), type=_File)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except BROKEN as error:
         raise BadInput(
             f"{place}: {path} is no availability series: {error}",
             hint='a series reads {"metadata": {"gap_seconds": 600}, "data": [1, 0]}',
