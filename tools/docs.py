@@ -21,6 +21,8 @@ FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 PATH = re.compile(r"(?:src/windfall/|src/|tests/|tools/|examples/|docs/)?[a-z_]+(?:/[\w.*-]+)+/?")
 EXAMPLE = re.compile(r"(?<![\w/.-])(?:examples|docs|tests|tools|src)/[\w./-]*\w")
 MODULE = re.compile(r"[a-z_]+(?:\.[a-z_][a-z_0-9]*)*(?:\.[A-Z]\w*)?")
+WRITTEN = ("build", "dist")
+"""Folders of the project that commands write: what is in them is there or not."""
 
 
 def pages() -> list[Path]:
@@ -87,6 +89,8 @@ def missing_files(page: Path) -> Iterator[str]:
 def _exists(path: str) -> bool:
     """Whether the path exists below the project or the package; true for paths that are not the project's."""
     first = path.split("/", 1)[0]
+    if first in WRITTEN:
+        return True
     homes = [home for home in (ROOT, PACKAGE, ROOT / "src") if (home / first).is_dir()]
     # `lab/hads/hads.md` is written by a command into the user's directory: only source files are looked for there.
     if ROOT not in homes and not path.endswith((".py", ".toml", "/")):

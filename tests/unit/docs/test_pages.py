@@ -33,6 +33,13 @@ def test_links_lead_from_the_readme_to_every_page():
     assert checker.unreachable() == []
 
 
+def test_a_file_that_commands_write_may_be_there_or_not(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("`build/no-such-report.jsonl` `tests/no_such_file.py`\n")
+    (ROOT / "build").mkdir(exist_ok=True)
+    assert [*checker.missing_files(page)] == ["tests/no_such_file.py"]
+
+
 def test_a_link_to_a_heading_that_does_not_exist_is_reported(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# A page\n\n## What it is: `this`\n\n[right](page.md#what-it-is-this) [here](#a-page)\n")
