@@ -314,7 +314,7 @@ class Service:
         state = self.state
         for number in list(wishes(state).tell):
             self._wake(state.hosts[number].name)
-        if not state.bags.ready:
+        if not state.bags.ready or not self._host_queue:
             return
         tasks = sum(bag.waiting for bag in state.bags.ready.values())
         while tasks > 0 and self._host_queue:

@@ -12,6 +12,7 @@ import click
 from windfall.bench.harness import Live, cpu_of, live, report, show
 from windfall.bench.live.exchange import pull
 from windfall.bench.live.queue import submit_range
+from windfall.store.sqlite.store import SqliteStore
 
 MB = 1e6
 
@@ -75,22 +76,44 @@ def _start(running: Live) -> tuple[float, float]:
 
 
 def finish(want: int, seconds: float) -> dict[str, float]:
-    """Megabytes of the log for a million finished tasks, `want` of them in each exchange."""
-    with live() as running, running.client() as client:
-        job = client.submit(["true"], params=range(10_000_000))
-        empty_bytes = database_bytes(running.state)
-        pull(running, hosts=64, seconds=seconds, want=want)
-        done = job.status()["tasks"]["done"]
-        grown_bytes = database_bytes(running.state) - empty_bytes
-    return {"log_mb_per_million": grown_bytes / max(1, done), "finished": float(done)}
+    """Megabytes of the log for a million finished tasks, `want` of them in each exchange: as written, and packed."""
+    with live() as running:
+        with running.client() as client:
+            job = client.submit(["true"], params=range(10_000_000))
+            empty_bytes = used_bytes(running.state)
+            pull(running, hosts=64, seconds=seconds, want=want)
+            done = max(1, job.status()["tasks"]["done"])
+            written_bytes = used_bytes(running.state) - empty_bytes
+        # Two snapshots have to cover what is packed.
+        running.stop_server()
+        running.start_server()
+        running.stop_server()
+        pack_all(running.state)
+        packed_bytes = used_bytes(running.state) - empty_bytes
+    return {
+        "log_mb_per_million": written_bytes / done,
+        "packed_log_mb_per_million": packed_bytes / done,
+        "finished": float(done),
+    }
 
 
-def database_bytes(state: Path) -> int:
-    """The size of the database with everything in it that was committed."""
-    path = state / "windfall.db"
-    database = sqlite3.connect(path)
+def pack_all(state: Path) -> None:
+    """Pack as a server does in the background, at once."""
+    store = SqliteStore(state)
+    try:
+        while store.pack(store.last_seq()):
+            pass
+    finally:
+        store.close()
+
+
+def used_bytes(state: Path) -> int:
+    """The pages of the database that hold something, with everything in it that was committed."""
+    database = sqlite3.connect(state / "windfall.db")
     try:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        names = ("page_count", "freelist_count", "page_size")
+        pages, free, size = (int(database.execute(f"PRAGMA {name}").fetchone()[0]) for name in names)
     finally:
         database.close()
-    return path.stat().st_size
+    return (pages - free) * size

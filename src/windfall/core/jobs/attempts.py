@@ -46,6 +46,8 @@ def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
         host.held[job, task, number] = None
         if deadline is not None:
             state.bags.deadlines.push((deadline, job, task, number))
+    if state.bags.crowded:
+        state.bags.moved(job)
     if classes[klass].memory_bytes or bag.progress.memory:
         host.memory_held += bag.memory_for(first, number) * count
     if assigned.units:
@@ -70,6 +72,8 @@ def release(state: State, bag: Bag, task: int, number: int, waste: str = "", ran
         others.remove(attempt)
         if not others:
             del bag.attempts.given_up[task]
+    elif state.bags.crowded:
+        state.bags.moved(bag.number)
     host = _unhold(state, bag, task, attempt, waste, ran_s)
     if host is not None and host.units:
         state.hosts.free_units(host, (bag.number, task, number))
@@ -141,6 +145,8 @@ def give_up(bag: Bag, task: int, number: int) -> Attempt | None:
     attempt = bag.attempts.drop(task, number)
     if attempt is not None:
         bag.attempts.given_up.setdefault(task, []).append(attempt)
+        if bag.index is not None and bag.index.crowded:
+            bag.index.moved(bag.number)
     return attempt
 
 
@@ -163,6 +169,8 @@ def cancel_attempts(state: State, bag: Bag, task: int, waste: str = CANCELLED_WO
             host.session.to_cancel.append((bag.number, task, attempt.number))
             state.hosts.to_tell[host.number] = None
         _unhold(state, bag, task, attempt, waste)
+    if state.bags.crowded:
+        state.bags.moved(bag.number)
 
 
 def settle(state: State, bag: Bag, t: float) -> None:

@@ -19,7 +19,7 @@ from windfall.core.matching.policy import BagPolicy, Seen
 from windfall.core.matching.ranking import UNLIMITED, Known, Wants
 from windfall.core.matching.units import FreeUnits
 from windfall.core.state.hosts.hosts import Host
-from windfall.core.state.jobs.bags import Bag
+from windfall.core.state.jobs.bags import CROWD, Bag
 from windfall.core.state.jobs.columns import DONE, WAITING
 from windfall.core.state.jobs.queues import TaskQueue
 from windfall.core.state.state import State
@@ -132,14 +132,20 @@ class Matcher:
         kept: list[tuple[Wants, int]] = []
         for group in self.by_rank():
             ending: list[Wants] = []
+            in_turn: Iterable[Wants]
+            crowd = None
             if is_volunteer:
                 group = [entry for entry in group if quorum.admits(entry[0], self.host)]
-            if tails:
-                group, ending = _split(group)
-            others = len(group)
-            if others > 1:
-                group = _in_turn(group, want)
-            for entry in group:
+            elif len(group) > CROWD:
+                crowd = self.policies.ranking(self.state).least_served(group, self.state.bags, want)
+            if crowd is not None:
+                others, in_turn, ending = len(crowd.unsent), crowd.in_turn(self.state.bags), crowd.ending
+            else:
+                if tails:
+                    group, ending = _split(group)
+                others = len(group)
+                in_turn = _in_turn(group, want) if others > 1 else group
+            for entry in in_turn:
                 bag, policy, concurrency, classes = entry
                 others -= 1
                 # The highest-ranked bag's Concurrency caps every lower-ranked one.

@@ -13,8 +13,9 @@ from msgspec import Struct
 
 from windfall.core.matching.ads import Ad, bag_ad, class_ad
 from windfall.core.matching.policy import NOTHING, UNREPLICATED, BagPolicy, Seen, Verdict
+from windfall.core.matching.served import LeastServed
 from windfall.core.state.hosts.hosts import Host
-from windfall.core.state.jobs.bags import Bag
+from windfall.core.state.jobs.bags import CROWD, Bag, Bags
 from windfall.core.state.state import State
 from windfall.numeric import np
 
@@ -124,10 +125,25 @@ class Ranking:
         steady = all(known is not None and policy.is_steady for _, policy, known in self._looking)
         self._is_steady = bool(self._looking) and steady and not self._ending and self._crowd is None
         self._known: dict[int, Known] = {}
+        self._least_served: dict[int, LeastServed] = {}
+        """By the identity of a group in `for_all`."""
         self.for_all: list[list[Wants]] | None = None
         """The groups that every host gets, if no policy says anything."""
         if not self.needs_ads:
             self.for_all = [self._plain[rank] for rank in sorted(self._plain, reverse=True)]
+
+    def least_served(self, group: list[Wants], bags: Bags, want: int) -> LeastServed | None:
+        """A group that every host gets, in its order; None if all of it is looked at.
+
+        That is so if it is small, if each of its bags can have some, and where replicas wait in queues: these come and
+        go without notice.
+        """
+        if self.for_all is None or len(group) <= CROWD or not bags.crowded or bags.cycled:
+            return None
+        known = self._least_served.get(id(group))
+        if known is None:
+            known = self._least_served[id(group)] = LeastServed(group, bags)
+        return known if len(known.unsent) > max(1, want) else None
 
     def known(self, host: Host) -> Known | None:
         """What this host was told the last time it asked, if it would be told the same again."""

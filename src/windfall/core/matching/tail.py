@@ -40,7 +40,7 @@ def tail_changes(state: State, host: Host, assigned: list[Assigned]) -> list[tup
         if piece.first not in state.bags[piece.job].attempts.live:
             taken[piece.job] = taken.get(piece.job, 0) + piece.count
     if state.bags.tails and state.settings.tail_leave is not None:
-        taken = dict.fromkeys(state.bags.tails, 0) | taken
+        taken = dict.fromkeys(sorted(state.bags.tails), 0) | taken
     rule: TailRule | None = None
     found: list[tuple[int, bool]] = []
     for job, count in taken.items():

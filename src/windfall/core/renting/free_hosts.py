@@ -222,13 +222,14 @@ def _running(state: State, bag: Bag, t: float, outlooks: list[Outlook], limits: 
     """
     tasks: list[int] = []
     at_work: dict[int, list[float]] = {}
-    rented: dict[int, bool] = {}
+    first, is_rented = 0, False
     for task, live in bag.attempts.live.items():
-        first = live[0].host
-        if first not in rented:
+        if live[0].host != first:
+            # Tasks that were handed out together stand together.
+            first = live[0].host
             known = state.hosts.get(first)
-            rented[first] = known is not None and machine_of(state, known) is not None
-        if rented[first]:
+            is_rented = known is not None and machine_of(state, known) is not None
+        if is_rented:
             continue
         hosts = [host for attempt in live if (host := state.hosts.get(attempt.host)) is not None]
         if any(machine_of(state, host) is not None for host in hosts):

@@ -109,16 +109,23 @@ def ran_so_far(state: State, bag: Bag, t: float) -> dict[int, float]:
     if all(rules.estimate_is_exact for rules in bag.classes):
         return {}
     found = dict(bag.progress.interrupted_s)
-    speeds: dict[int, float | None] = {}
     saved = bag.progress.saved
+    is_new = not saved and not found
+    number, speed, sent_t, ran = -1, None, math.inf, 0.0
+    speeds: dict[int, float | None] = {}
     for task, live in bag.attempts.live.items():
         attempt = live[0]
-        if attempt.host not in speeds:
-            speeds[attempt.host] = _plain_speed(state, bag, attempt.host)
-        speed = speeds[attempt.host]
+        if attempt.host != number:
+            # Tasks that were handed out together stand together.
+            number, sent_t = attempt.host, math.inf
+            if number not in speeds:
+                speeds[number] = _plain_speed(state, bag, number)
+            speed = speeds[number]
         # Nearly all: one attempt, nothing saved before, a machine that was never hibernated.
-        if speed is not None and len(live) == 1 and task not in saved and task not in found and t >= attempt.sent:
-            found[task] = (t - attempt.sent) * speed
+        if speed is not None and len(live) == 1 and (is_new or (task not in saved and task not in found)):
+            if attempt.sent != sent_t:
+                sent_t, ran = attempt.sent, max(0.0, t - attempt.sent) * speed
+            found[task] = ran
         else:
             found[task] = max(found.get(task, 0.0), *(ran_s(state, bag, task, attempt, t) for attempt in live))
     return found

@@ -12,6 +12,7 @@ from windfall.core.events import TaskClass
 from windfall.core.renting import arrivals, backlog, free_hosts, licences, machines, money, parents
 from windfall.core.renting.lead_times import with_lead_time
 from windfall.core.renting.runtimes import Outlook, ran_so_far, unit_of
+from windfall.core.state.jobs.attempts import Attempt
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import HELD, WAITING
 from windfall.core.state.renting import fleet
@@ -58,6 +59,8 @@ class Shown:
         if bag.finished_t is not None:
             return []
         if not names_tasks:
+            if not hidden and not bag.queues.reserved:
+                return sorted(bag.attempts.live)  # nearly in order already
             return sorted({*bag.queues.reserved, *bag.attempts.live} - hidden)
         unfinished = (task for task, value in enumerate(bag.columns.state) if value in (WAITING, HELD))
         return [task for task in unfinished if task not in hidden]
@@ -175,18 +178,22 @@ def _plain_tasks(entry: Shown, open_: list[int]) -> dict[int, Task]:
     bag, look, rules = entry.bag, entry.looks[0], entry.bag.classes[0]
     number, above = bag.number, named(entry.fleet, bag.number, 0)
     deadline_t, cores, resources = entry.deadline_t, max(1, math.ceil(rules.cpus)), entry.resources(rules)
-    name, checkpoint_mb, attempts = rules.name, rules.checkpoint_mb, bag.columns.attempts
-    memory_gb: dict[int, float] = {}
-    ran, found = entry.ran, {}
+    name, checkpoint_mb, checkpoint_s, nodes = rules.name, rules.checkpoint_mb, rules.checkpoint_s, rules.nodes
+    ran, attempts = entry.ran, bag.columns.attempts
+    memory_gb = rules.memory_for(1) / GIB
     given = look.given_each([ran.get(task, 0.0) for task in open_])
-    for task, (runtime_s, mean_s) in zip(open_, given, strict=True):
-        tried = attempts[task]
-        if tried not in memory_gb:
-            memory_gb[tried] = rules.memory_for(tried + 1) / GIB
-        found[above | task] = Task(
-            above | task, runtime_s, memory_gb[tried], name, checkpoint_mb, 0.0, mean_s, cores, number, deadline_t,
-            resources, rules.checkpoint_s, rules.nodes,
-        )  # fmt: skip
+    found = {
+        (id_ := above | task): Task(
+            id_, runtime_s, memory_gb, name, checkpoint_mb, 0.0, mean_s, cores, number, deadline_t, resources,
+            checkpoint_s, nodes,
+        )
+        for task, (runtime_s, mean_s) in zip(open_, given, strict=True)
+    }  # fmt: skip
+    if rules.memory_per_attempt:
+        for task in open_:
+            if attempts[task]:
+                more_gb = rules.memory_for(attempts[task] + 1) / GIB
+                found[above | task] = replace(found[above | task], memory_gb=more_gb)
     return found
 
 
@@ -247,21 +254,25 @@ def _ready_t(state: State, machine: MachineState, t: float) -> float:
 def _running(state: State, machine: MachineState, t: float, by_job: dict[int, Shown]) -> list[Running]:
     """Its running tasks, each with the seconds it still takes there."""
     host = state.hosts.get(machine.host)
-    found = []
-    seen, sent_t, alike_s, above = -1, -math.inf, 0.0, 0
+    found: list[Running] = []
+    seen, sent_t, alike_s, above, is_alike = -1, -math.inf, 0.0, 0, False
+    lives: dict[int, list[Attempt]] = {}
     for job, task, number in host.held if host is not None else ():
-        entry = by_job.get(job)
-        live = None if entry is None else entry.bag.attempts.live.get(task)
+        if job != seen:
+            # Nearly always all are of one job.
+            seen, sent_t, entry = job, -math.inf, by_job.get(job)
+            lives = {} if entry is None else entry.bag.attempts.live
+            is_alike, above = entry is not None and entry.is_plain and not machine.sleeps, named(machine.fleet, job, 0)
+        live = lives.get(task)
         if entry is None or live is None:
             continue
         attempt = live[0] if live[0].number == number else entry.bag.attempts.find(task, number)
         if attempt is None:
             continue
-        if entry.is_plain and not machine.sleeps:
-            if attempt.sent != sent_t or job != seen:
+        if is_alike:
+            if attempt.sent != sent_t:
                 # Tasks that were sent together have run equally long.
-                seen, sent_t, look = job, attempt.sent, entry.looks[0]
-                above = named(machine.fleet, job, 0)
+                sent_t, look = attempt.sent, entry.looks[0]
                 alike_s = look.left_s(t - sent_t, machine.offer.speed_for(look.rules.name))
             found.append(Running(above | task, alike_s))
             continue
@@ -279,7 +290,7 @@ def _running(state: State, machine: MachineState, t: float, by_job: dict[int, Sh
             left_s = max(0.0, begun.seconds_on(machine.offer) - elapsed_s)
         else:
             left_s = entry.looks[index].left_s(elapsed_s, speed, unit_of(bag, task))
-        found.append(Running(named(machine.fleet, job, task), left_s))
+        found.append(Running(above | task, left_s))
     return found
 
 

@@ -317,11 +317,17 @@ class Bag(Struct, array_like=True, dict=True):
         self.counts[WAITING] = 0
 
 
+CROWD = 16
+"""Jobs that are ready: up to this many can be looked at for each asking host."""
+MOVES_KEPT = 10_000
+
+
 class Bags(dict[int, Bag]):
     """All jobs by number, and which of them have something to hand out."""
 
     __slots__ = (
-        "_in_order", "_ready", "by_key", "cycled", "deadlines", "next", "revision", "shapes", "tails", "unfinished",
+        "_in_order", "_ready", "by_key", "crowded", "cycled", "deadlines", "moves", "moves_before", "next", "revision",
+        "shapes", "tails", "unfinished",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -336,7 +342,7 @@ class Bags(dict[int, Bag]):
         self._ready: dict[int, Bag] = {}
         self._in_order = True
         self.tails: dict[int, Bag] = {}
-        """Bags in their tail phase with attempts out: the ones whose tasks may be replicated."""
+        """Bags in their tail phase with attempts out: the ones whose tasks may be replicated. In no order."""
         self.cycled: dict[int, Bag] = {}
         """Those of `tails` whose replicas wait in the queue: each has a replication cycle."""
         self.unfinished: dict[int, None] = {}
@@ -345,8 +351,23 @@ class Bags(dict[int, Bag]):
         """Grows with every change of `ready`, of bags in `tails` that are not ready, and of any bag's terms: nothing
         else may be ranked by."""
 
+        self.crowded = False
+        """Whether more jobs are ready than are looked at for each asking host."""
+        self.moves: list[int] = []
+        """Jobs of which a task began or ended, in order; told while it is crowded (`core.matching.served`)."""
+        self.moves_before = 0
+        """How many were told before these, and are forgotten."""
+
     def changed(self) -> None:
         self.revision += 1
+        self.crowded = len(self._ready) > CROWD
+
+    def moved(self, number: int) -> None:
+        """A task of this job began or ended; told if there is a crowd."""
+        if len(self.moves) >= MOVES_KEPT:
+            self.moves_before += len(self.moves)
+            self.moves = []
+        self.moves.append(number)
 
     def add(self, bag: Bag) -> None:
         self[bag.number] = bag
@@ -375,7 +396,7 @@ class Bags(dict[int, Bag]):
         return self._ready
 
     def refresh(self, bag: Bag) -> None:
-        """Keep `ready` and `tails` true to the bag. They are ordered by number, whatever the order of changes."""
+        """Keep `ready` and `tails` true to the bag."""
         number, queues, rules = bag.number, bag.queues, bag._terms.rules
         # `bag.dispatchable` without its call: asked after every attempt.
         waits = bag.counts[WAITING] > queues.held + queues.reserved_ready
@@ -394,10 +415,7 @@ class Bags(dict[int, Bag]):
                 self.unfinished.pop(number, None)
         if bag._terms.tail and bag.replicable:
             if number not in self.tails:
-                in_order = next(reversed(self.tails), 0) < number
                 self.tails[number] = bag
-                if not in_order:
-                    self.tails = dict(sorted(self.tails.items()))
                 if number not in self._ready:
                     # A bag with tasks to hand out is ranked as before, whether it may have replicas or not.
                     self.changed()
@@ -411,8 +429,8 @@ class Bags(dict[int, Bag]):
                 self.changed()
 
     def replicable(self) -> list[Bag]:
-        """Bags of which only replicas are left to make."""
-        return [bag for bag in self.tails.values() if not bag.waiting and not bag.stopped]
+        """Bags of which only replicas are left to make, by number."""
+        return [bag for _, bag in sorted(self.tails.items()) if not bag.waiting and not bag.stopped]
 
 
 def blocked_tasks(bag: Bag) -> frozenset[int]:
