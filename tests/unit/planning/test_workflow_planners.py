@@ -12,7 +12,9 @@ from windfall.planning.offers import Offer
 from windfall.planning.workflow.bounds import work_bound_usd
 from windfall.planning.workflow.check import faults
 from windfall.planning.workflow.methods import search
+from windfall.planning.workflow.methods import windfall as windfall_method
 from windfall.planning.workflow.methods.assign import assign, bundles, cheapest_offers, reduce_parallelism, upgrade
+from windfall.planning.workflow.methods.rivals import _PartialPaths, ic_pcp, ic_pcp_within
 from windfall.planning.workflow.model import US, NoOffer, Workflow, earliest_finish, make_problem
 from windfall.planning.workflow.planners import NAMES, plan, publish
 
@@ -144,6 +146,44 @@ def test_no_planner_undercuts_windfall_in_small_workflows_nor_in_large_ones(monk
     others = [plan(problem, name, np.random.default_rng(0)) for name in NAMES[1:]]
     assert own.cost_usd(problem) <= min(other.cost_usd(problem) for other in others if other.met(problem))
     assert not faults(publish(problem, own), flow, (SLOW, FAST), deadline_s)
+
+
+def layered(width, layers):
+    """A workflow in which every task has two parents in the layer before it."""
+    rng, edges = np.random.default_rng(3), []
+    for task in range(width, width * layers):
+        first = (task // width - 1) * width
+        edges += [(parent, task) for parent in sorted({*rng.integers(first, first + width, 2).tolist()})]
+    return workflow(rng.uniform(60, 600, width * layers).tolist(), edges)
+
+
+def test_ic_pcp_gives_up_after_the_steps_that_it_may_take_and_is_the_same_with_enough():
+    problem = make_problem(layered(12, 12), (SLOW, FAST), 20_000.0)
+    whole, enough = ic_pcp(problem), ic_pcp_within(problem, 1e9)
+    assert enough is not None and publish(problem, enough) == publish(problem, whole)
+    assert ic_pcp_within(problem, 200.0) is None
+
+
+def test_the_most_critical_exit_is_placed_first_although_its_finish_has_risen_since(monkeypatch):
+    problem, placed = make_problem(layered(12, 12), (SLOW, FAST), 20_000.0), []
+    real = _PartialPaths._assign_from
+
+    def noted(self, end):
+        still_open = [t for t in self.order if not self.children[t] and not self.placed[t]]
+        placed.append(self.earliest[end] == max(self.earliest[t] for t in still_open))
+        return real(self, end)
+
+    monkeypatch.setattr(_PartialPaths, "_assign_from", noted)
+    ic_pcp(problem)
+    assert len(placed) > 3 and all(placed)
+
+
+def test_a_very_large_workflow_is_planned_without_ic_pcp_if_that_takes_too_many_steps(monkeypatch):
+    monkeypatch.setattr(windfall_method, "MAX_TASKS_ALL_PLANNERS", 100)
+    monkeypatch.setattr(windfall_method, "STEPS_PER_TASK", 1)
+    problem = make_problem(layered(12, 12), (SLOW, FAST), 20_000.0)
+    found = plan(problem, "windfall", np.random.default_rng(0), looks=2_000)
+    assert found.met(problem) and not faults(publish(problem, found), problem.workflow, (SLOW, FAST), 20_000.0)
 
 
 # -- SCS, algorithm 1 -----------------------------------------------------------------------------------------------

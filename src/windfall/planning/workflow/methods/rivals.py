@@ -7,6 +7,7 @@ run times, as SCS assumes, so the transfer terms of ProLiS and IC-PCP are zero h
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 
 from windfall.planning.workflow.methods.assign import upgrade
@@ -81,11 +82,21 @@ def ic_pcp(problem: Problem) -> Plan:
     return to_plan(problem, machines, "ic-pcp")
 
 
+def ic_pcp_within(problem: Problem, steps: float) -> Plan | None:
+    """The plan of IC-PCP; None if the method fails or needs more steps.
+
+    A step is one task looked at: to place a path, all that follows it is looked at for each machine that could take it.
+    In a large workflow with long rows of followers that is the square of the number of tasks.
+    """
+    machines = _PartialPaths(problem, steps).run()
+    return None if machines is None else to_plan(problem, machines, "ic-pcp")
+
+
 class _PartialPaths:
     """The state of IC-PCP: what is placed, and the earliest and latest finish of what is not."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    def __init__(self, problem: Problem, steps: float = math.inf) -> None:
+        self.problem, self.steps = problem, steps
         self.fleet = Fleet(problem)
         graph = problem.workflow.graph
         self.order = graph.order().tolist()
@@ -101,15 +112,25 @@ class _PartialPaths:
         self.earliest = [self._earliest_finish(task) for task in range(problem.n)]  # finish
         self.latest = [problem.deadline] * problem.n  # finish
         self.placed = [False] * problem.n
+        self.exits: list[tuple[int, int, int]] = []
 
     def run(self) -> list[Timeline] | None:
         self._update(self.order)
-        exits = [task for task in self.order if not self.children[task]]
         # A virtual exit task: its parents are the real exits, the last to finish is the most critical.
-        while open_exits := [task for task in exits if not self.placed[task]]:
-            if not self._assign_from(max(open_exits, key=self.earliest.__getitem__)):
+        for task in self.order:
+            self._note_exit(task)
+        while self.exits:
+            finish, _, task = heapq.heappop(self.exits)
+            if self.placed[task] or -finish < self.earliest[task]:
+                continue
+            if not self._assign_from(task):
                 return None
         return self.fleet.machines
+
+    def _note_exit(self, task: int) -> None:
+        """Add an exit to the heap, again whenever its earliest finish has risen."""
+        if not self.children[task]:
+            heapq.heappush(self.exits, (-self.earliest[task], self.position[task], task))
 
     def _assign_from(self, end: int) -> bool:
         """Place the path that ends in `end`, then the paths that end in parents of what was placed (a stack)."""
@@ -118,7 +139,7 @@ class _PartialPaths:
             path = self._path_to(stack.pop())
             if not path:
                 continue
-            if not self._place(path):
+            if not self._place(path) or self.steps < 0:
                 return False
             self._update(path)
             for task in path:
@@ -158,6 +179,7 @@ class _PartialPaths:
         """Starts for the whole path on one machine, every latest finish kept; None if that is impossible."""
         problem, starts, free = self.problem, [], self.problem.lag[machine.offer]
         later: dict[int, int] = {}  # ready times that the path itself delays
+        self.steps -= len(path)
         for task in path:
             duration = problem.duration[machine.offer][task]
             ready = max(free, later.get(task, self.ready[task]))
@@ -175,8 +197,9 @@ class _PartialPaths:
     def _put_off(self, task: int, end: int, later: dict[int, int]) -> None:
         """Note in `later` when the descendants of a task would be ready if it ended at `end`."""
         waiting = [(self.position[task], task, end)]
-        while waiting:
+        while waiting and self.steps >= 0:
             _, task, end = heapq.heappop(waiting)
+            self.steps -= 1 + len(self.children[task])
             for child in self.children[task]:
                 if end > later.get(child, self.ready[child]):
                     later[child] = end
@@ -197,6 +220,7 @@ class _PartialPaths:
         earliest, ready = self.earliest, self.ready
         while waiting:
             _, task = heapq.heappop(waiting)
+            self.steps -= 1 + len(self.children[task])
             if self.placed[task]:
                 earliest[task] = self.fleet.end[task]
             for child in self.children[task]:
@@ -204,6 +228,7 @@ class _PartialPaths:
                     ready[child] = earliest[task]
                     if not self.placed[child] and self._earliest_finish(child) > earliest[child]:
                         earliest[child] = self._earliest_finish(child)
+                        self._note_exit(child)
                         heapq.heappush(waiting, (self.position[child], child))
 
     def _backward(self, waiting: list[tuple[int, int]]) -> None:
@@ -211,6 +236,7 @@ class _PartialPaths:
         latest = self.latest
         while waiting:
             _, task = heapq.heappop(waiting)
+            self.steps -= 1 + len(self.parents[task])
             begin = self.fleet.start[task] if self.placed[task] else latest[task] - self.fastest[task]
             for parent in self.parents[task]:
                 if begin < latest[parent]:

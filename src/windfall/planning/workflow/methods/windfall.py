@@ -20,7 +20,7 @@ from windfall.planning.workflow.methods.fleet import (
     stretched,
 )
 from windfall.planning.workflow.methods.parts import MIN_PART_TASKS, planned_by_parts, split
-from windfall.planning.workflow.methods.rivals import gain, greedy, ic_pcp, prolis
+from windfall.planning.workflow.methods.rivals import gain, greedy, ic_pcp, ic_pcp_within, prolis
 from windfall.planning.workflow.methods.scs import scs
 from windfall.planning.workflow.methods.search import MAX_TASKS_ANNEALED, Search
 from windfall.planning.workflow.methods.timeline import to_plan
@@ -31,6 +31,7 @@ MIN_LOOKS, LOOKS_PER_TASK = 200_000, 30_000  # a small workflow needs fewer
 CONSTRUCTION_EFFORT = 60_000  # tasks placed while constructing our own plans
 MIN_CONSTRUCTED_PLANS = 3  # of our own, at any size
 MAX_TASKS_ALL_PLANNERS = 10_000  # above this only the planners whose plans are the best starts at that size
+STEPS_PER_TASK = 1_000  # of IC-PCP in a very large workflow: about half a minute for 50,000 tasks
 LOOKS_PER_TASK_OF_A_PART = 50  # in the search for a part of a large workflow
 MOST_PARTS, PARTS_LOOKS = 8, 2.0  # parts of a small workflow, and the effort for all of them over that for the whole
 
@@ -69,7 +70,9 @@ def _planned(
         plans += _constructed(problem, effort)
     else:
         # Each plan of a very large workflow takes seconds. Our own constructions are hardly ever the best start there.
-        plans += [prolis(problem)] if more else [prolis(problem), ic_pcp(problem)]
+        plans.append(prolis(problem))
+        if not more and (by_paths := ic_pcp_within(problem, STEPS_PER_TASK * problem.n)) is not None:
+            plans.append(by_paths)
         if not any(plan.kept(problem) for plan in plans):
             plans += _constructed(problem, effort)
     kept = sorted((plan for plan in plans if plan.kept(problem)), key=lambda plan: plan.expected_usd(problem))
