@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from windfall.lab.hads.world import AC_S, DEADLINE_S, job, offers
 from windfall.planning.bags.cover import early_rescue_usd
-from windfall.planning.bags.feasibility import earliest_deadline_t, fits_by
+from windfall.planning.bags.feasibility import attainable, earliest_deadline_t, fits_by
 from windfall.planning.bags.packing import Bin, Item, fill, fresh, longest_first
 from windfall.planning.bags.planning_pass import PlanningPass
 from windfall.planning.bags.prices import Prices
@@ -77,6 +77,15 @@ def test_what_is_paid_for_is_filled_before_anything_is_rented():
     plan = WINDFALL(snapshot(machine(paid_until_t=600.0, ready_t=0.0)))
     assert plan.start == []
     assert sorted(plan.assign["m"]) == [0, 1, 2, 3]
+
+
+def test_an_idle_machine_is_kept_for_tasks_of_mean_length_before_another_one_is_rented():
+    """Billed by the minute, a lease was prolonged for the shortest task only; machines came and went idle."""
+    minute = tuple(replace(offer, cycle_s=60.0, price_usd=offer.price_usd / 10) for offer in (CHEAP, DEAR))
+    tasks = {number: Task(number, seconds) for number, seconds in enumerate((221.0, 394.0, 569.0, 662.0))}
+    idle = machine(offer=minute[1], paid_until_t=300.0, ready_t=240.0, up_since_t=240.0)
+    plan = WINDFALL(snapshot(idle, t=240.0, deadline_t=3556.0, tasks=tasks, offers=minute[1:]))
+    assert plan.start == [] and sorted(plan.assign["m"]) == [0, 1, 2, 3]
 
 
 def test_an_idle_machine_ends_just_before_its_next_cycle_and_not_sooner():
@@ -421,3 +430,21 @@ def test_a_first_plan_that_cannot_promise_the_deadline_names_the_nearest_that_ca
     # Once something is rented it has been said.
     begun = WINDFALL(snapshot(machine(), tasks=tasks, deadline_t=2500.0))
     assert begun.promised_t is None
+
+
+def test_a_tail_beyond_the_deadline_is_no_reason_for_a_machine_for_each_task():
+    """Two short run times and six that last: one task in 500 would take longer than the time that is left."""
+    sure = replace(DEAR, cores=1, limit=60, lag_s=240.0, price_usd=3.06, cycle_s=3600.0)
+    tasks = {number: Task(number, 9618.0, mean_s=422.0) for number in range(40)}
+    shot = replace(snapshot(tasks=tasks, offers=(sure,), deadline_t=6800.0), run_time_quantile=0.9979)
+    plan = WINDFALL(shot)
+    assert len(plan.start) <= 20
+    assert plan.promised_t is not None and plan.promised_t > 6800.0, "it is still said that nothing is promised"
+
+
+def test_quantiles_that_can_be_kept_are_kept_and_others_fall_as_the_time_does():
+    shot = snapshot(tasks=doubtful(20), offers=(CHEAP, DEAR), deadline_t=50_000.0)
+    assert attainable(shot, 5.0) is shot
+    planned_s = [attainable(replace(shot, deadline_t=by_t), 5.0).tasks[0].runtime_s for by_t in range(1800, 4000, 50)]
+    assert planned_s[0] < planned_s[-1] and planned_s == sorted(planned_s)
+    assert all(after - before < 60.0 for before, after in pairwise(planned_s)), "and smoothly"

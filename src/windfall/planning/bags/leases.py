@@ -38,14 +38,19 @@ Useless = set[tuple[str, str, float]]
 
 
 class _Renewal(Struct):
-    """A longer lease of a machine, until `keep_t`, with its price for tasks that take `mean_s` on average."""
+    """A longer lease of a machine, the last of those tried (`ends_t`), for tasks that take `mean_s` on average."""
 
-    keep_t: float
+    ends_t: tuple[float, ...]
     mean_s: float
     tasks: float
     """How many tasks fit; if fewer are left, the price per task is another one."""
     name: tuple[str, str, float]
     choice: Choice | None
+
+    def holds(self, ends_t: tuple[float, ...], mean_s: float, count: int, useless: Useless) -> bool:
+        """Whether the price would come out the same again."""
+        is_same = self.ends_t == ends_t[: len(self.ends_t)] and self.mean_s == mean_s and self.tasks <= count
+        return is_same and self.name not in useless
 
 
 class Leases:
@@ -84,31 +89,40 @@ class Leases:
 
     def _renewals(self, waiting: NDArray[np.int64], count: int, mean_s: float, useless: Useless) -> list[Choice]:
         """A longer lease of each machine; equivalent machines are priced once."""
-        decided, spans, found = self._pass, dict[tuple[str, str], float](), list[Choice]()
+        decided, needs, found = self._pass, dict[tuple[str, str], tuple[float, ...]](), list[Choice]()
         for kind, place in decided.kinds():
-            if kind[0] not in spans:
-                spans[kind[0]] = self._span_s(decided.bins[place].offer, waiting)[0]
-            keep_t = self._longer_t(kind, decided.bins[place].offer, spans[kind[0]])
+            offer = decided.bins[place].offer
+            if kind[0] not in needs:
+                shortest_s, longest_s = self._span_s(offer, waiting)
+                needs[kind[0]] = tuple(dict.fromkeys((shortest_s, mean_s / self._prices.speed(offer), longest_s)))
+            ends_t = self._longer_t(kind, offer, needs[kind[0]])
             known = self._priced.get((kind, place))
-            if known is None or known.keep_t != keep_t or known.mean_s != mean_s or known.tasks > count:
-                known = self._priced[kind, place] = self._renewal(place, keep_t, mean_s, count)
-            if known.choice is not None and known.name not in useless:
+            if known is None or not known.holds(ends_t, mean_s, count, useless):
+                known = self._priced[kind, place] = self._renewal(place, ends_t, mean_s, count, useless)
+            if known.choice is not None:
                 found.append(known.choice)
         return found
 
-    def _longer_t(self, kind: Kind, offer: Offer, shortest_s: float) -> float:
-        """The end of the next longer lease: by steps, until the shortest task fits."""
+    def _longer_t(self, kind: Kind, offer: Offer, needs_s: Sequence[float]) -> tuple[float, ...]:
+        """Ends of longer leases: by steps, until a task of each of these lengths fits."""
         _, keep_t, free_t, _ = kind
         step_s = self._step_s(offer, STEPS_OF_UNNAMED if self._pass.snapshot.groups else STEPS)
-        return keep_t + step_s * math.ceil(max(1.0, (free_t + shortest_s - keep_t) / step_s))
+        return tuple([keep_t + step_s * math.ceil(max(1.0, (free_t + s - keep_t) / step_s)) for s in needs_s])
 
-    def _renewal(self, place: int, keep_t: float, mean_s: float, count: int) -> _Renewal:
+    def _renewal(self, place: int, ends_t: tuple[float, ...], mean_s: float, count: int, useless: Useless) -> _Renewal:
+        """The shortest of these leases that holds a task of mean length and is not known to be useless."""
         bin = self._pass.bins[place]
         if not bin.keep_t < self._pass.by_t or not self._pass.may_rent(bin.offer):
-            return _Renewal(keep_t, mean_s, 0.0, ("", "", 0.0), None)
-        longer = replace(bin, keep_t=keep_t, free_t=list(bin.free_t), placed=list(bin.placed))
-        tasks, choice = self._scored(longer, self._renewal_usd(bin, keep_t), count, mean_s)
-        return _Renewal(keep_t, mean_s, tasks, (bin.name, bin.offer.key, keep_t), choice)
+            return _Renewal(ends_t, mean_s, 0.0, ("", "", 0.0), None)
+        for tried, keep_t in enumerate(ends_t, 1):
+            name = (bin.name, bin.offer.key, keep_t)
+            if name in useless:
+                continue
+            longer = replace(bin, keep_t=keep_t, free_t=list(bin.free_t), placed=list(bin.placed))
+            tasks, choice = self._scored(longer, self._renewal_usd(bin, keep_t), count, mean_s)
+            if choice is not None:
+                return _Renewal(ends_t[:tried], mean_s, tasks, name, choice)
+        return _Renewal(ends_t, mean_s, 0.0, ("", "", 0.0), None)
 
     def _new_machines(self, waiting: NDArray[np.int64], count: int, mean_s: float, useless: Useless) -> list[Choice]:
         decided, found = self._pass, dict[tuple[object, int], Choice | None]()

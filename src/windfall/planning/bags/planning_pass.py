@@ -330,6 +330,7 @@ class PlanningPass:
         """Buy leases for the tasks that are left, the cheapest per task first."""
         useless: Useless = set()
         at_once = BATCHES_OF_UNNAMED if self.snapshot.groups else BATCHES
+        is_large = sum(left) > MAX_TASKS_PACKED_EXACTLY
         self._alike_bins, self.leases = Alike(self.bins), Leases(self)
         while any(left):
             count = sum(left)
@@ -343,22 +344,28 @@ class PlanningPass:
             placed = fill(best.bin, self.items, left, self.by_t, seconds)
             if not placed:
                 useless.add((best.bin.name, best.bin.offer.key, best.bin.keep_t))
+                if before is not None and is_large:
+                    self._renew_others(best, choices, left, useless)
                 continue
             self._take(best)
             # In a large bag buy several at once: the next best choices would be the same.
             for more in self._alike(best.bin, before, count // (at_once * placed)):
                 fill(more, self.items, left, self.by_t, seconds)
                 self._take(replace(best, bin=more))
-            if before is not None and count > MAX_TASKS_PACKED_EXACTLY:
-                self._renew_others(best, choices, left)
+            if before is not None and is_large:
+                self._renew_others(best, choices, left, useless)
             self._share_queue(left)
 
-    def _renew_others(self, best: Choice, choices: Sequence[Choice], left: list[int]) -> None:
+    def _renew_others(self, best: Choice, choices: Sequence[Choice], left: list[int], useless: Useless) -> None:
         """Renew other machines of a large bag that cost hardly more: one a round would take too many rounds."""
         most_usd = best.per_task_usd * (1.0 + RENEWED_TOGETHER_PREMIUM)
         for choice in [c for c in choices if c is not best and not c.bin.is_new and c.per_task_usd <= most_usd]:
-            if any(left) and fill(choice.bin, self.items, left, self.by_t, self.leases.seconds_on(choice.bin.offer)):
+            if not any(left):
+                return
+            if fill(choice.bin, self.items, left, self.by_t, self.leases.seconds_on(choice.bin.offer)):
                 self._take(choice)
+            else:
+                useless.add((choice.bin.name, choice.bin.offer.key, choice.bin.keep_t))
 
     def _note_other(self, best: Choice, choices: Sequence[Choice], count: int) -> None:
         """Note the best choice of the other market as the rejected alternative."""

@@ -45,6 +45,11 @@ class RunTimes(Struct, frozen=True):
         centre = math.log(self.mean_s) - self.sigma**2 / 2
         return NormalDist().cdf((math.log(seconds) - centre) / self.sigma)
 
+    def quantile_s(self, share: float) -> float:
+        """Seconds within which this share of tasks is done."""
+        centre = math.log(self.mean_s) - self.sigma**2 / 2
+        return math.exp(centre + self.sigma * NormalDist().inv_cdf(min(max(share, 1e-9), 1.0 - 1e-9)))
+
 
 def run_times(mean_s: float, quantile_s: float, confidence: float) -> RunTimes:
     """The log-normal law with this mean and this quantile."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from windfall.planning.bags.cover import EPSILON_S, Cover, covered, early_rescue_usd, make_room
-from windfall.planning.bags.feasibility import promised_deadline_t
+from windfall.planning.bags.feasibility import attainable, promised_deadline_t
 from windfall.planning.bags.packing import Item, fill, fresh, ondemand_offers
 from windfall.planning.bags.planning_pass import PlanningPass
 from windfall.planning.bags.serial import plan_serial
@@ -46,6 +46,7 @@ class Windfall:
             serial = plan_serial(snapshot, margin_s)
             if serial is not None:
                 return serial
+        asked, snapshot = snapshot, attainable(snapshot, margin_s)
         # A job that runs is planned although its deadline has become impossible: late is better than never.
         forced: list[Offer] = []
         while True:
@@ -56,7 +57,7 @@ class Windfall:
                 cover = cover.rescuable()
             more = None if cover.latest_t > snapshot.t + EPSILON_S else _cheapest_rescue(decided, cover.at_risk)
             if more is None:
-                return self._with_promise(self._covered_plan(decided, whole, len(forced)), decided)
+                return self._with_promise(self._covered_plan(decided, whole, len(forced)), decided, asked)
             # One at a time at first, then half as many again: a large bag would need thousands of rounds.
             forced += [more] * min(max(1, len(forced) // 2), _room_for_rescue(decided, more))
 
@@ -87,13 +88,14 @@ class Windfall:
         rescue.decide_rescue()
         return rescue
 
-    def _with_promise(self, plan: Plan, decided: PlanningPass) -> Plan:
+    def _with_promise(self, plan: Plan, decided: PlanningPass, snapshot: Snapshot) -> Plan:
         """The plan; before anything is rented it says if the deadline cannot be promised, and which one could be."""
-        snapshot = decided.snapshot
-        if snapshot.machines or snapshot.spent_usd > 0.0 or not any(decided.shortfall()):
+        is_kept = decided.snapshot is snapshot and not any(decided.shortfall())
+        if snapshot.machines or snapshot.spent_usd > 0.0 or is_kept:
             return plan
-        plan.promised_t = promised_deadline_t(snapshot, self.margin_s)
-        if plan.promised_t is not None and plan.promised_t > snapshot.deadline_t:
+        promised_t = promised_deadline_t(snapshot, self.margin_s)
+        if promised_t is not None and promised_t > snapshot.deadline_t:
+            plan.promised_t = promised_t
             plan.because.insert(
                 0,
                 f"the deadline cannot be promised with a chance of {snapshot.confidence:.0%}: "
