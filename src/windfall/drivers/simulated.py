@@ -11,8 +11,10 @@ from collections.abc import Callable
 from math import inf
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
 from windfall.core.engine import Engine
-from windfall.core.events import AnyEvent, ServerStarted, Settings
+from windfall.core.events import AnyEvent, PlanProposed, ServerStarted, Settings
 from windfall.core.records import Record
 from windfall.core.state.agenda import Agenda
 from windfall.core.state.snapshot import load, save
@@ -35,6 +37,16 @@ class PlanTook(NamedTuple):
     """False: the planner had no answer in time, and its fallback stepped in."""
 
 
+class ToldPlan(Struct, frozen=True):
+    """A plan of a replayed log: when it was proposed, for which fleet, and how many machines there had been by then."""
+
+    at_s: float
+    fleet: int
+    plan: Plan
+    machines: int
+    error: str = ""
+
+
 def _no_answer(name: str, snapshot: Snapshot) -> Plan:
     raise BadInput("no answer in time")
 
@@ -45,6 +57,7 @@ class Simulated:
     def __init__(
         self, engine: Engine, settings: Settings | None = None, keep: Callable[[Record], None] | None = None,
         planner: FindPlanner | None = None, planning_s: float = 0.0, plans_took: tuple[PlanTook, ...] = (),
+        told_plans: tuple[ToldPlan, ...] = (),
     ) -> None:  # fmt: skip
         self.engine = engine
         self.state = State()
@@ -59,11 +72,15 @@ class Simulated:
         self._planner, self._planning_s = planner, planning_s
         self._plans_took = iter(plans_took)
         """How the first plans go, one after the other; all later ones take `planning_s`."""
+        self._told_plans = list(reversed(told_plans))
+        """Plans that are taken as they were, the next one last; no planner is asked before they are over."""
         self._planned: dict[int, float] = {}
         """Fleets for which a planner is at work or will be called, and when."""
         self.carry_out: Callable[[Wishes], None] = _nobody
         """The world: it rents machines and starts workers."""
         self.submit(ServerStarted(0.0, settings or Settings()))
+        for told in told_plans:
+            self.at(told.at_s, self._tell_plan)
 
     def at(self, t: float, call: Call, *args: Any) -> None:
         """Run `call(*args)` at time `t`, or now if that has passed; what is never due is not kept."""
@@ -95,7 +112,7 @@ class Simulated:
     def _carry_out(self, wanted: Wishes) -> None:
         if wanted.wake_t < self._timer_at:
             self._wake(wanted.wake_t)
-        if self._planner is not None and wanted.plans:
+        if self._planner is not None and wanted.plans and not self._told_plans:
             for fleet in wanted.plans:
                 if fleet not in self._planned and (wish := plan_wish(self.state, fleet)) is not None:
                     self._planned[fleet] = wish.at_t
@@ -125,6 +142,17 @@ class Simulated:
             self.after(took.seconds, self._propose, wish, self.state.seq, asked, answered)
         else:
             self._propose(wish, self.state.seq, asked, answered)
+
+    def _tell_plan(self) -> None:
+        """The next plan of the log. Once other machines were ordered than there, the fleet's planner goes on."""
+        if not self._told_plans or self._saved is not None:
+            return
+        told = self._told_plans.pop()
+        if len(self.state.fleet.machines) != told.machines or told.fleet not in self.state.fleet.plans:
+            self._told_plans.clear()
+            self._carry_out(wishes(self.state))
+        else:
+            self.submit(PlanProposed(self.now, told.fleet, self.state.seq, told.plan, told.error))
 
     def _names_up_to(self, wish: PlanWish) -> float:
         assert self._planner is not None

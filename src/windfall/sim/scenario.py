@@ -18,7 +18,7 @@ from msgspec import Struct
 from windfall.core.events import Settings
 from windfall.core.sites.checks import check_site
 from windfall.core.sites.instances import ReviewRules, SiteRules
-from windfall.drivers.simulated import PlanTook
+from windfall.drivers.simulated import PlanTook, ToldPlan
 from windfall.errors import BadInput
 from windfall.planning.contract import BAG, FLEET, WORKFLOW
 from windfall.planning.registry import PLANNERS, known_planner
@@ -206,6 +206,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
     fleets: tuple[SharedFleet, ...] = ()
     plans_took: tuple[PlanTook, ...] = ()
     """How the first plans go, one after the other, as in a replayed log; later ones take `planning_s`."""
+    told_plans: tuple[ToldPlan, ...] = ()
+    """Plans of a replayed log, taken as they were."""
 
     @property
     def pool_names(self) -> list[str]:

@@ -75,6 +75,7 @@ class World:
             ),
             scenario.planning_s,
             scenario.plans_took,
+            scenario.told_plans,
         )
         self.grounds = [Ground(pool, seed) for pool in scenario.pools]
         self.hosts: list[Host] = []

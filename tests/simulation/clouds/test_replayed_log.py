@@ -11,6 +11,7 @@ from windfall.core.events import PlanProposed
 from windfall.core.records import decode_record, encode_record
 from windfall.drivers.simulated import PlanTook
 from windfall.errors import BadInput
+from windfall.planning.registry import PLANNERS
 from windfall.sim.run import run
 from windfall.sim.scenario import check
 from windfall.sim.studies.replay import answer, fit_records
@@ -61,6 +62,73 @@ def test_the_replayed_cost_and_finish_lie_within_five_percent_of_what_happened(h
     assert "machines: predicted $" in document["lines"][0]
 
 
+SLOW = {"orders": ["5s", "90s", "4m"], "ends": ["3m", "20s", "8m", "1m"]}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_provider_that_is_slow_to_take_orders_and_to_end_machines_bills_as_much_in_the_replay(seed):
+    document = world("is reclaimed")
+    for offer in document["cloud"][0]["offer"]:
+        offer |= SLOW
+    live, records = logged(document, seed)
+    fitted = fit_records("a log", iter(records))
+    again = World(fitted.scenario([]), 1, None, None)
+    again.run(None)
+    paid, replayed = (sum(cost for *_, cost in one.bills) for one in (live, again))
+    _, quick = logged(world("is reclaimed"), seed)
+    at_once = sum(one.cost_usd or 0.0 for one in fit_records("a log", iter(quick)).jobs.values())
+    assert replayed == paid and paid / 1e6 != pytest.approx(at_once)
+
+
+PLANNING = {"server": {"planning": "3s"}}
+"""Planners take time, as live ones do: a replay that planned anew would not meet the same moments."""
+
+
+@pytest.mark.parametrize("how", WORLDS)
+@pytest.mark.parametrize("kind", ["bag", "workflow"])
+def test_where_plans_took_time_they_are_taken_as_they_were(how, kind):
+    document = world(how) | PLANNING
+    document["cloud"][0]["warm_up"] = "7s"
+    if kind == "workflow":
+        document["bag"] = [FLOW | {"shape": "hybrid", "tasks": 30, "deadline": "4h", "planner": "windfall"}]
+    _, records = logged(document, 1)
+    fitted = fit_records("a log", iter(records))
+    scenario = fitted.scenario([])
+    row = answer(fitted, [run(scenario, 1)[0]], changed=False)["jobs"][0]
+    assert scenario.told_plans and abs(row["off_by"]) < 0.01 and abs(row["cost_off_by"]) < 0.01
+
+
+def test_a_replay_without_changes_takes_the_plans_of_the_log_and_one_with_changes_asks_the_planner():
+    _, records = logged(world("hibernates") | PLANNING, 1)
+    fitted = fit_records("a log", iter(records))
+    asked = []
+
+    def planner(name):
+        asked.append(name)
+        return PLANNERS[name]
+
+    then = [record.event for record in records if isinstance(record.event, PlanProposed)]
+    again = []
+    World(fitted.scenario([]), 1, again.append, None, planner).run(None)
+    now = [record.event for record in again if isinstance(record.event, PlanProposed)]
+    assert len(now) > 3 and not asked
+    assert [event.plan.start for event in now] == [event.plan.start for event in then[: len(now)]]
+    assert [event.t for event in now] == pytest.approx([event.t for event in then[: len(now)]])
+    changed = fitted.scenario(["cloud.cloud.offer.spot.price_usd=0.05"])
+    assert not changed.told_plans
+    World(changed, 1, None, None, planner).run(None)
+    assert asked
+
+
+def test_a_replay_whose_machines_are_others_than_those_of_the_log_asks_the_planner():
+    _, records = logged(world("hibernates") | PLANNING, 1)
+    scenario = fit_records("a log", iter(records)).scenario([])
+    first, *rest = scenario.told_plans
+    other = replace(scenario, told_plans=(first, *(replace(told, machines=told.machines + 1) for told in rest)))
+    outcome, _ = run(other, 1)
+    assert outcome.bags[0].done == outcome.bags[0].tasks and outcome.bags[0].met
+
+
 def test_machines_live_in_the_replay_as_they_did_in_the_log():
     live, records = logged(world("hibernates"), 1)
     offer = fit_records("a log", iter(records)).document()["cloud"][0]["offer"][0]
@@ -86,6 +154,9 @@ def test_a_change_of_the_world_is_answered_beside_the_log():
         {"lives": [[]]},
         {"lives": [["40s", 10]]},
         {"lives": [["40s"]], "life": "2h"},
+        {"ends": "40s"},
+        {"orders": [40]},
+        {"ends": ["never"]},
         {"price_steps": [["1m", 0.1]]},
         {"price_steps": [["0s", 0.1], ["0s", 0.2]]},
         {"price_steps": [["0s", "cheap"]]},

@@ -75,6 +75,8 @@ def _supply(raw: dict[str, Any], cloud: dict[str, Any], place: str, where: Path,
         prices=prices,
         begins=0.0 if values["price_steps"] else None,
         lives=values["lives"],
+        orders=values["orders"],
+        ends=values["ends"],
     )
 
 

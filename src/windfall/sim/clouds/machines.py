@@ -61,6 +61,8 @@ class Provider:
         self.world, self.driver, self.clouds = world, world.driver, clouds
         self.books = {cloud.name: Books() for cloud in clouds}
         self.rented: dict[int, Rented] = {}
+        self._leaving: dict[int, tuple[float, Rented]] = {}
+        """Machines that we gave back, and when they end: the provider takes its time, and bills it."""
         self.log: list[tuple[float, int, str]] = []
         """(time, machine, what happened), as the provider records it."""
         self._markets: dict[str, Market] = {}
@@ -163,14 +165,15 @@ class Provider:
         rented = self.rented[number] = Rented(number, market, place, self._host(number, offer), now)
         books.hosts += 1
         self.log.append((now, number, "started"))
-        self._tell(lambda t: MachineStarted(t, number, f"{offer.name}/{place.index}.{place.turn}", now))
+        self._tell(lambda t: MachineStarted(t, number, f"{offer.name}/{place.index}.{place.turn}", now + place.order_s))
         self._run(rented)
 
     def _is_full(self, offer: Offer) -> bool:
         """Whether the account may not have another machine of the cloud; hibernated ones do not count."""
         if offer.pool_limit is None:
             return False
-        there = (one for one in self.rented.values() if one.market.offer.pool == offer.pool)
+        leaving = (one for _, one in self._leaving.values())
+        there = (one for one in (*self.rented.values(), *leaving) if one.market.offer.pool == offer.pool)
         return sum(one.hibernated_t is None for one in there) >= offer.pool_limit
 
     def _host(self, number: int, offer: Offer) -> Host:
@@ -264,15 +267,27 @@ class Provider:
             self._end(rented, "released")
 
     def _end(self, rented: Rented, cause: str) -> None:
-        now, number = self.driver.now, rented.number
+        number, end_s = rented.number, rented.place.end_s
         rented.epoch += 1
         del self.rented[number]
         self._hungry.pop(number, None)
-        rented.market.give_back(rented.place)
         if cause == "taken":
             self.world.lose(rented.host)
         if rented.host.here:
             self.world.go(rented.host)
+        if cause == "released" and end_s:
+            self._leaving[number] = (self.driver.now + end_s, rented)
+            self.driver.after(end_s, self._left, number)
+        else:
+            self._gone(rented, cause)
+
+    def _left(self, number: int) -> None:
+        if number in self._leaving:
+            self._gone(self._leaving.pop(number)[1], "released")
+
+    def _gone(self, rented: Rented, cause: str) -> None:
+        now, number = self.driver.now, rented.number
+        rented.market.give_back(rented.place)
         self.log.append((now, number, cause))
         self._tell(lambda t: MachineEnded(t, number, now, cause))
 
@@ -280,6 +295,9 @@ class Provider:
         """End of the run: release all machines and record the bills."""
         for number in list(self.rented):
             self.release(number)
+        for end_t, number in sorted((end_t, number) for number, (end_t, _) in self._leaving.items()):
+            self.driver.now = max(self.driver.now, end_t)
+            self._left(number)
         now, world = self.driver.now, self.world
         for machine in self.driver.state.fleet.machines.values():
             pool = machine.offer.pool

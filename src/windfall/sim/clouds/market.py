@@ -48,6 +48,10 @@ class Supply(Struct, frozen=True, kw_only=True):
     """What became of the orders of a log, one after the other: boot, run, sleep, run ... seconds. Instead of all laws.
 
     A life that ends with a run was interrupted then; one that ends otherwise ran on. An infinite boot: refused."""
+    orders: tuple[float, ...] = ()
+    """Seconds that each of these orders took to be taken; a machine is billed from then on. None: at once."""
+    ends: tuple[float, ...] = ()
+    """Seconds that each of these orders took to end once it was given back. None: they end at once."""
 
 
 class Place(Struct):
@@ -58,6 +62,10 @@ class Place(Struct):
     interruptions: int = 0
     life: tuple[float, ...] = ()
     """Of a replayed log: its boot, run, sleep, run ... seconds."""
+    order_s: float = 0.0
+    """From the order to the beginning of the bill."""
+    end_s: float = 0.0
+    """From our giving it back to its end."""
 
 
 class Poisson:
@@ -127,7 +135,7 @@ class Market:
     def rent(self, t: float) -> Place | None:
         """The lowest free place with capacity, or None."""
         self._asked += 1
-        lives = self.supply.lives
+        lives, orders, ends = self.supply.lives, self.supply.orders, self.supply.ends
         # More orders than the log has: they begin again with the first.
         life = lives[(self._asked - 1) % len(lives)] if lives else ()
         if life and life[0] == inf:
@@ -145,7 +153,8 @@ class Market:
             return None
         heappop(self._free)
         self._turns[index] += 1
-        return Place(index, self._turns[index], life=life)
+        order_s, end_s = ((times[(self._asked - 1) % len(times)] if times else 0.0) for times in (orders, ends))
+        return Place(index, self._turns[index], life=life, order_s=order_s, end_s=end_s)
 
     def give_back(self, place: Place) -> None:
         heappush(self._free, place.index)

@@ -58,6 +58,7 @@ KINDS = {
     "units": "a table of names and whole numbers, as in { gpus = 2 }",
     "flag": "true or false",
     "names": 'names in brackets, as in ["east", "west"]',
+    "times": 'a list of times, as in ["2s", "40s"]',
     "lives": 'lists of times: boot ("never": refused), how long it ran, slept, ran ..., as in [["40s", "10m", "3m"]]',
     "steps": 'pairs of a time and a number, as in [["0s", 0.03], ["20m", 0.05]]',
 }
@@ -222,6 +223,8 @@ OFFER = (
     ),
     Field("once", "flag", "each machine is interrupted once at most", False),
     Field("lives", "lives", "what became of its orders in a log, one after the other, instead of any law", []),
+    Field("orders", "times", "how long each of these orders took to be taken; billed from then on", []),
+    Field("ends", "times", "how long each of these took to end once it was given back; billed until then", []),
     Field("price_steps", "steps", "prices of a cycle from each moment on, as in a log, instead of a file", []),
     Field("prices", "path", "price series (CSV: timestamp, usd_per_hour) instead of `price_usd`", ""),
     Field("prices_of", "text", 'its zone and type there, as in "us-east-1a/m5.xlarge"', ""),
@@ -446,6 +449,15 @@ def _law(value: Any, place: str, field: Field, read: Callable[[Any, str, Field],
     return RandomLaw(kind, parameters)
 
 
+def _times(value: Any, place: str, field: Field) -> tuple[float, ...]:
+    if not isinstance(value, list):
+        raise _refuse(value, place, field)
+    found = tuple(_duration(part, place, field) for part in value)
+    if inf in found:
+        raise _refuse(value, place, field)
+    return found
+
+
 def _lives(value: Any, place: str, field: Field) -> tuple[tuple[float, ...], ...]:
     if not isinstance(value, list) or not all(isinstance(life, list) and life for life in value):
         raise _refuse(value, place, field)
@@ -476,6 +488,7 @@ READERS: dict[str, Callable[[Any, str, Field], Any]] = {
     "units": _units,
     "flag": _flag,
     "names": _names,
+    "times": _times,
     "lives": _lives,
     "steps": _steps,
     "time law": lambda value, place, field: _law(value, place, field, _duration),

@@ -3,7 +3,8 @@
 Touches the state that it reads. What is fitted: the run times of every job (their quantiles), when hosts came, how
 long they stayed, how often their attempts were lost or failed, and what an attempt costs a slot beyond its run time.
 Rented machines live as they did in the log (`replayed_clouds`), and tasks of a job that is done run as long. A workflow
-is replayed as one: its tasks wait for each other as they did.
+is replayed as one: its tasks wait for each other as they did. Without a change of the world, machines are rented and
+released by the plans of the log; with one, the planner decides anew.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from windfall.core.renting.money import usd
 from windfall.core.renting.shares import charged_to_job_microusd
 from windfall.core.state.state import State
 from windfall.core.wishes import PLANNER
-from windfall.drivers.simulated import PlanTook
+from windfall.drivers.simulated import PlanTook, ToldPlan
 from windfall.errors import BadInput
 from windfall.sim.run import RunOutcome
 from windfall.sim.scenario import Bag, Scenario, change, check
@@ -73,6 +74,8 @@ class SeenJob(Struct):
     """What its machines cost; None without any."""
     runs_of: dict[int, float] = field(default_factory=dict)
     """Run time of each task on a machine of speed 1."""
+    held_of: dict[int, float] = field(default_factory=dict)
+    """For how long each task had its slot, from being sent to its result, on a machine of speed 1."""
     classes: list[TaskClass] = field(default_factory=list)
     classes_of: list[int] = field(default_factory=list)
     """The place of each task's class among `classes`."""
@@ -95,6 +98,11 @@ class SeenJob(Struct):
     @property
     def rents(self) -> bool:
         return bool(self.rules.rent_from)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it rents, and is known for how long each of its tasks had a slot."""
+        return self.rents and len(self.held_of) == self.tasks
 
     @property
     def turnaround_s(self) -> float:
@@ -134,6 +142,8 @@ class Fitted(Struct):
     ended_s: float = 0.0
     plans_took: list[PlanTook] = field(default_factory=list)
     """How each plan went: the seconds from the state that it rests on to its proposal."""
+    told_plans: list[ToldPlan] = field(default_factory=list)
+    """The plans of jobs that had not ended, in seconds since the first submission."""
     clouds: list[dict[str, Any]] = field(default_factory=list)
     """Clouds from which machines were rented, as tables of a scenario."""
 
@@ -159,8 +169,27 @@ class Fitted(Struct):
         scenario = check(change(self.document(), changes), Path("replay.toml"))
         if any(what.startswith("bag") for what in changes):
             return replace(scenario, bags=tuple(self._shaped(bag) for bag in scenario.bags))
-        bags = tuple(self._as_run(bag) for bag in scenario.bags)
-        return replace(scenario, bags=bags, plans_took=tuple(self.plans_took))
+        if changes or not self._plans_hold():
+            bags = tuple(self._as_run(bag) for bag in scenario.bags)
+            return replace(scenario, bags=bags, plans_took=tuple(self.plans_took))
+        bags = tuple(self._as_held(bag) for bag in scenario.bags)
+        # What a machine needs before its first task is part of the time for which that task had its slot.
+        clouds = tuple(replace(cloud, warm_up_s=0.0) for cloud in scenario.clouds)
+        return replace(scenario, bags=bags, clouds=clouds, told_plans=tuple(self.told_plans))
+
+    def _plans_hold(self) -> bool:
+        """Whether the plans of the log are taken as they were.
+
+        Planners weigh choices that cost nearly the same, and a tenth of a second later choose another. A planner that
+        took no time, in a log of the simulator, comes to the same plan again. Fleets must have the numbers of the log,
+        and it must be known of each task for how long it had its slot.
+        """
+        numbers = [number for number, job in self.jobs.items() if job.tasks and job.runs_s]
+        in_turn = sorted(self.jobs, key=lambda number: self.jobs[number].submitted_s)
+        same_numbers = numbers == in_turn == list(range(1, len(self.jobs) + 1))
+        timed = all(job.is_timed for job in self.jobs.values())
+        took_s = [took.seconds for took in self.plans_took]
+        return same_numbers and timed and bool(took_s) and float(np.median(took_s)) > 0.0
 
     def _as_run(self, bag: Bag) -> Bag:
         """Each task of a job that is done runs as long as it did, beyond a law that only knows how often."""
@@ -171,6 +200,11 @@ class Fitted(Struct):
             return bag
         gap_s = self._gap_s()
         return replace(bag, run_times_s=tuple(job.runs_of[task] + gap_s for task in range(job.tasks)))
+
+    def _as_held(self, bag: Bag) -> Bag:
+        """Each task has its slot for as long as it had."""
+        job = self._job_of(bag)
+        return replace(self._shaped(bag), run_times_s=tuple(job.held_of[task] for task in range(job.tasks)))
 
     def _job_of(self, bag: Bag) -> SeenJob:
         return self.jobs[int(bag.name.partition("-")[0])]
@@ -308,6 +342,7 @@ def fit_records(source: str, records: Iterator[Record]) -> Fitted:
     at: dict[int, float] = {}
     for record in records:
         event, decided, t = record.event, record.decided, record.event.t
+        ordered = len(state.fleet.machines)
         engine.apply(state, record)
         news.hear(event)
         fitted.ended_s = max(fitted.ended_s, t)
@@ -329,16 +364,33 @@ def fit_records(source: str, records: Iterator[Record]) -> Fitted:
             _reported(fitted, event, decided.verdicts, sent, state)  # type: ignore[union-attr]
         elif isinstance(event, PlanProposed) and event.seq in at:
             fitted.plans_took.append(PlanTook(max(0.0, t - at[event.seq]), not event.error))
+            if event.job in state.bags and state.bags[event.job].finished_t is None:
+                fitted.told_plans.append(ToldPlan(t, event.job, event.plan, ordered, event.error))
         at[record.seq] = t
         if isinstance(decided, TimeJudged):
             fitted.lost += len(decided.lost) + len(decided.expired)
     fitted.began_s = min([fitted.began_s, *(job.submitted_s for job in fitted.jobs.values())])
+    fitted.told_plans = [_since(fitted.began_s, told) for told in fitted.told_plans]
     if state.fleet.machines:
         fitted.clouds = clouds_of(state, fitted.began_s, news, fitted.settings.lease_s / 3, fitted.warm_up_s())
         for number, job in fitted.jobs.items():
             if job.rents and number in state.bags:
                 job.cost_usd = usd(charged_to_job_microusd(state, number, fitted.ended_s))
     return fitted
+
+
+def _since(began_s: float, told: ToldPlan) -> ToldPlan:
+    """The same plan with times of the replay, which begins at zero."""
+    plan = told.plan
+    moved = replace(
+        plan,
+        replan_t=plan.replan_t - began_s,
+        spot_until_t=plan.spot_until_t - began_s,
+        predicted_finish_t=None if plan.predicted_finish_t is None else plan.predicted_finish_t - began_s,
+        promised_t=None if plan.promised_t is None else plan.promised_t - began_s,
+        later=[replace(later, at_t=later.at_t - began_s) for later in plan.later],
+    )
+    return replace(told, at_s=max(0.0, told.at_s - began_s), plan=moved)
 
 
 def _submitted(fitted: Fitted, number: int, event: JobSubmitted) -> None:
@@ -391,6 +443,8 @@ def _reported(
             host = fitted.hosts.get(event.host)
             job.runs_s.append(_work_s(state, host, result, job.class_of(result.task).name))
             job.runs_of[result.task] = job.runs_s[-1]
+            if sent_s is not None:
+                job.held_of[result.task] = _held_s(state, host, sent_s, event.t, job.class_of(result.task).name)
             job.done += 1
             if host is not None:
                 host.runs.append((result.start, result.end))
@@ -407,6 +461,14 @@ def _work_s(state: State, host: SeenHost | None, result: Result, task_class: str
     """What a task took, on a machine of speed 1; its worker does not count the time that the machine slept."""
     machine = state.fleet.machines.get(host.machine) if host is not None else None
     return max(1e-6, result.end - result.start) * (1.0 if machine is None else machine.offer.speed_for(task_class))
+
+
+def _held_s(state: State, host: SeenHost | None, sent_t: float, t: float, task_class: str) -> float:
+    """For how long a task had its slot by the server's clock, on a machine of speed 1, hibernations left out."""
+    machine = state.fleet.machines.get(host.machine) if host is not None else None
+    if machine is None:
+        return max(1e-6, t - sent_t)
+    return max(1e-6, t - sent_t - machine.slept_s(sent_t, t)) * machine.offer.speed_for(task_class)
 
 
 def answer(fitted: Fitted, outcomes: list[RunOutcome], changed: bool) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The clouds of a replayed log: its offers and prices, and what became of each machine that was rented. Pure.
 
 The n-th order of an offer fares in the replay as the n-th of the log did: it is refused, or it boots as long, is
-interrupted after as long and sleeps as long. A machine that we gave back could have run on, and does. So the same
+interrupted after as long and sleeps as long. The provider takes as long to take the order and to end the machine once
+it is given back, so that as much is billed. A machine that we gave back could have run on, and does. So the same
 planner meets the same luck, and a changed one meets luck of the same kind.
 """
 
@@ -13,8 +14,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from windfall.core.events import AnyEvent, MachineNoticed, OffersConfigured, PricesReported
-from windfall.core.state.renting.fleet import GIVEN_UP, REFUSED, TAKEN, MachineState
+from windfall.core.events import AnyEvent, MachineNoticed, MachineStarted, OffersConfigured, PricesReported
+from windfall.core.state.renting.fleet import GIVEN_UP, REFUSED, RELEASED, TAKEN, MachineState
 from windfall.core.state.state import State
 from windfall.planning.offers import Offer
 
@@ -29,6 +30,8 @@ class MarketNews(Struct):
     """By key."""
     prices: list[PricesReported] = field(default_factory=list)
     notices: list[MachineNoticed] = field(default_factory=list)
+    started_t: dict[int, float] = field(default_factory=dict)
+    """When the provider took the order of each machine."""
 
     def hear(self, event: AnyEvent) -> None:
         if isinstance(event, OffersConfigured):
@@ -36,6 +39,8 @@ class MarketNews(Struct):
                 self.offers.setdefault(offer.key, offer)
         elif isinstance(event, PricesReported):
             self.prices.append(event)
+        elif isinstance(event, MachineStarted):
+            self.started_t.setdefault(event.machine, event.at)
         elif isinstance(event, MachineNoticed):
             self.notices.append(event)
 
@@ -55,7 +60,7 @@ def clouds_of(
     for pool in sorted({rented[0].offer.pool for rented in machines.values()}):
         told = [event for event in news.prices if event.pool == pool]
         rows = [
-            _offer(offer, machines.get(key, []), _steps(offer, told, began_s), news.notices)
+            _offer(offer, machines.get(key, []), _steps(offer, told, began_s), news)
             for key, offer in news.offers.items()
             if offer.pool == pool
         ]
@@ -65,9 +70,7 @@ def clouds_of(
     return found
 
 
-def _offer(
-    offer: Offer, machines: list[MachineState], steps: list[list[Any]], notices: list[MachineNoticed]
-) -> dict[str, Any]:
+def _offer(offer: Offer, machines: list[MachineState], steps: list[list[Any]], news: MarketNews) -> dict[str, Any]:
     # What we gave up before it was ordered, no provider has answered.
     ordered = [machine for machine in machines if machine.error != GIVEN_UP]
     row: dict[str, Any] = {
@@ -92,10 +95,15 @@ def _offer(
         row["speed"] = offer.speed
     if ordered:
         row["lives"] = [[seconds(part) for part in life_of(machine)] for machine in ordered]
+        orders_s = [max(0.0, news.started_t.get(m.number, m.requested_t) - m.requested_t) for m in ordered]
+        if any(orders_s):
+            row["orders"] = [seconds(order_s) for order_s in orders_s]
+        if any(ends_s := _ends_s(ordered)):
+            row["ends"] = [seconds(end_s) for end_s in ends_s]
     if len(steps) > 1:
         row["price_steps"] = steps
     if offer.market == "spot":
-        row |= _told(offer, {machine.number for machine in machines}, notices)
+        row |= _told(offer, {machine.number for machine in machines}, news.notices)
     return row
 
 
@@ -110,6 +118,19 @@ def _told(offer: Offer, numbers: set[int], notices: list[MachineNoticed]) -> dic
     if early:
         row["notice"] = seconds(max(0.0, median(early)))
     return row
+
+
+def _ends_s(machines: list[MachineState]) -> list[float]:
+    """How long each machine took to end once we gave it back; one that we did not give back, as long as the others."""
+    took = [
+        machine.ended_t - machine.stopping_t
+        if machine.cause == RELEASED and machine.ended_t is not None and machine.stopping_t is not None
+        else None
+        for machine in machines
+    ]
+    known = [max(0.0, end_s) for end_s in took if end_s is not None]
+    usual = median(known) if known else 0.0
+    return [usual if end_s is None else max(0.0, end_s) for end_s in took]
 
 
 def life_of(machine: MachineState) -> list[float]:
