@@ -59,7 +59,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Open requests. A worker that waits for tasks has one open."""
     heads_bytes: int = bounds.MAX_BODY_BYTES
     """Heads, and small exchanges, of all connections together whose senders are not known yet."""
-    hosts: int = 100_000
+    hosts: int = 250_000
     """Hosts that are there, of workers and agents: one more is told to come back later."""
     ad_bytes: int = bounds.MAX_AD_BYTES
     """What one host says of itself: it is kept in memory, also for a while after the host has left."""

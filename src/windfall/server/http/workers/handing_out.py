@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct, field
 
 from windfall.bags.rendering import Renderer
-from windfall.bounds import MAX_ANSWER_BYTES
+from windfall.bounds import MAX_INTEGER
 from windfall.core.decisions import MEMBER, Assigned
 from windfall.core.events import Key, Result, ResultsReported
 from windfall.core.records import Record
@@ -50,7 +50,7 @@ class HandedOut(Struct):
     """Bytes of what is sent; above the limit if something is left out."""
 
 
-def hand_out(service: Service, assigned: list[Assigned], most_bytes: int = MAX_ANSWER_BYTES) -> HandedOut:
+def hand_out(service: Service, assigned: list[Assigned], most_bytes: int = MAX_INTEGER) -> HandedOut:
     """Render what a host was given, up to `most_bytes`, but at least one task.
 
     Nothing is rendered beyond that. StoreError: nothing could be read now, and the worker asks again.
