@@ -53,6 +53,7 @@ BEFORE = {
     "windfall forget trial --yes": "windfall run --name trial --range 1-2 -- true {}",
     "windfall forget trial draft": DRAFTS,
     "windfall cost --fleet night": NIGHT,
+    "windfall report --fleet night": NIGHT,
     "windfall fleet create night": "windfall fleet delete night",
     "windfall fleet create day": "windfall fleet delete day",
     "windfall fleet delete day": "windfall fleet create day --pool cloud",
