@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # Byte code is kept, also where the environment says otherwise: two fifths of a short command would be compiling.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: apptainer demo test test-fast test-snakemake test-kubernetes test-nova test-stores test-boinc test-outage takeovers failovers double-faults chaos campaigns faults fuzz stream recall replays calibration check bench docs screens system format clean
+.PHONY: apptainer demo test test-fast test-snakemake test-kubernetes test-nova test-stores test-boinc test-outage takeovers failovers double-faults chaos campaigns faults fuzz stream stream-ec2 recall replays calibration check bench docs screens system format clean
 
 $(STAMP): pyproject.toml tools/setup.sh
 	@sh tools/setup.sh $(PYTHON) $(VENV)
@@ -93,6 +93,10 @@ campaigns: $(STAMP)
 # 200 workflows and bags in ten minutes through a fleet of the emulated cloud, two servers killed: `make test` has 15.
 stream: $(STAMP)
 	$(BIN)/python -m tests.e2e.clouds.stream 200 600
+
+# The same through EC2's API, answered by moto: 40 jobs in two minutes.
+stream-ec2: $(STAMP)
+	$(BIN)/python -m tests.e2e.clouds.stream 40 120 ec2
 
 # 12 live runs in the emulated cloud, replayed: about eight minutes, mostly waiting. `make test` has one.
 replays: $(STAMP)

@@ -159,7 +159,9 @@ class Job(Struct, frozen=True):
     kind: int = 0
     """Its class in this snapshot: jobs of one class have the same shape, needs and time."""
     per_hour: float = 0.0
-    """Jobs of this class that arrive in an hour, by those of the last hours."""
+    """Jobs of this class that arrive in an hour, by those of the last hours, or minutes if these differ."""
+    usual_per_hour: float = 0.0
+    """The same by those of the last hours alone."""
 
 
 class Later(Struct, frozen=True):

@@ -1,6 +1,6 @@
 """A stream of small workflows and bags that share a fleet, through servers that are killed. As a program, full size:
 
-    python -m tests.e2e.clouds.stream [JOBS] [SECONDS]
+    python -m tests.e2e.clouds.stream [JOBS SECONDS [ec2]]
 
 Every job that the fleet promised to finish in time is in time, each task has one result, and the bill of the fleet is
 that which the log gives when it is counted again by other code, split among the jobs to the micro-dollar.
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.e2e.clouds.test_ec2 import running
 from tests.support.clouds.bills import bills, records_of
 from tests.support.clouds.cloud_server import machines, pool, served, until
 from tests.support.server.cluster import Cluster
@@ -96,7 +97,19 @@ def emulated(folder: Path, jobs: int, over_s: float, deadline_s: float = 60.0) -
     return told
 
 
+def on_ec2(folder: Path, jobs: int, over_s: float, deadline_s: float = 60.0) -> dict[str, Any]:
+    """Through EC2's API, answered by moto. The bill is counted again from the calls that were made."""
+    with running(folder, cloud={"markets": ["on-demand"]}) as run:
+        rows: list[dict[str, Any]] = []
+        sent = stream(run.made, folder / "pools.toml", jobs, over_s, deadline_s)
+        told = judged(run.made, sent, lambda: rows.extend(machines(run.made)))
+        run.check_bill(rows)
+    told.pop("bill")
+    return told
+
+
 if __name__ == "__main__":
     count, seconds = (int(sys.argv[1]), float(sys.argv[2])) if len(sys.argv) > 2 else (200, 600.0)
+    run_in = on_ec2 if sys.argv[3:] == ["ec2"] else emulated
     with tempfile.TemporaryDirectory(prefix="wf-") as made_in:
-        print(json.dumps(emulated(Path(made_in), count, seconds)))
+        print(json.dumps(run_in(Path(made_in), count, seconds)))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.clouds.stream import emulated, judged, stream
-from tests.e2e.clouds.test_ec2 import running
-from tests.support.clouds.cloud_server import machines
+from tests.e2e.clouds.stream import emulated, on_ec2
 
 pytestmark = pytest.mark.slow
 
@@ -17,9 +15,5 @@ def test_a_stream_of_jobs_keeps_the_promises_of_its_fleet_through_two_killed_ser
 
 
 def test_a_stream_of_jobs_on_ec2_keeps_the_promises_of_its_fleet_and_the_bill_is_that_of_the_calls(tmp_path):
-    with running(tmp_path, cloud={"markets": ["on-demand"]}) as run:
-        jobs = stream(run.made, tmp_path / "pools.toml", jobs=6, over_s=4.0, deadline_s=20.0)
-        rows: list[dict] = []
-        told = judged(run.made, jobs, lambda: rows.extend(machines(run.made)))
-        assert told["promised"] >= 4, told
-        run.check_bill(rows)
+    told = on_ec2(tmp_path, jobs=6, over_s=4.0, deadline_s=20.0)
+    assert told["promised"] >= 4, told

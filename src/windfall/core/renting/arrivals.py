@@ -1,4 +1,4 @@
-"""How many jobs of each class arrive in an hour at a named fleet, by those of the last hours. Pure.
+"""How many jobs of each class arrive in an hour at a named fleet, by those of the last hours and days. Pure.
 
 A class is a shape, the needs of its tasks and the time from submission to deadline. Recurring streams name their
 classes of tasks and give estimates, so equal jobs fall into one class; jobs that differ are classes of their own.
@@ -7,7 +7,7 @@ classes of tasks and give estimates, so equal jobs fall into one class; jobs tha
 from __future__ import annotations
 
 import math
-from collections import Counter
+from bisect import bisect_left
 from collections.abc import Hashable
 
 from windfall.core.state.jobs.bags import Bag
@@ -17,52 +17,95 @@ MEMORY_S = 2 * 3600.0
 """Arrivals of this long tell the rate."""
 BURST_S = 1200.0
 """Arrivals of this long replace them where they differ by more than `BURST_DEVIATIONS`."""
-BURST_DEVIATIONS = 2.0
+BURST_DEVIATIONS = 3.0
+LEAST_LATELY = 0.5
+"""Arrivals that are counted where a stream has stopped."""
 MOST_COUNTED = 5_000
 """Of more arrivals the newest tell the rate, by the time in which they came."""
 LEAST_S = 1200.0
 """A young fleet is taken to have been there for this long: one job in its first minute is no stream."""
+HOUR_S, DAY_S = 3600.0, 86400.0
+MOST_DAYS = 7
+"""The hour that begins is foretold by the same hour of this many days before."""
+LEAST_DAYS = 2
+LEAST_OF_CLASS = 24
+"""Of fewer jobs in all these days nothing is foretold."""
+FORETOLD_ERROR = 0.8
+"""The days before foretell an hour if they would have foretold those of the last day with at most this part of the
+error that the hours before each of them had made."""
 
 
 class Arrivals:
-    """The recent arrivals of one fleet; of a job's own fleet there are none."""
+    """The arrivals of one fleet, of the jobs that are remembered; of a job's own fleet there are none."""
 
     def __init__(self, state: State, fleet: int, t: float) -> None:
+        self._t = t
         self._numbers: dict[Hashable, int] = {}
-        self._count: Counter[Hashable] = Counter()
-        self._lately: Counter[Hashable] = Counter()
+        self._moments: dict[Hashable, list[float]] = {}
+        """By class when its jobs came, the newest first and negative: so they are sorted."""
         known = state.fleet.book.by_number.get(fleet)
-        self._hours, self._burst_s = LEAST_S / 3600, BURST_S
+        self._since_t = t
         if known is None:
             return
-        self._hours = min(MEMORY_S, max(LEAST_S, t - known.created_t)) / 3600
+        oldest_t = t - (MOST_DAYS + 1) * DAY_S
+        self._since_t = max(known.created_t, oldest_t)
         counted = 0
         for job in reversed(state.fleet.book.of_job):
             bag = state.bags[job]
-            if bag.submitted_t <= t - MEMORY_S:
+            if bag.submitted_t <= oldest_t:
                 break
             if state.fleet.book.of_job[job] == fleet:
-                key = class_of(bag)
-                self._count[key] += 1
-                self._lately[key] += bag.submitted_t > t - BURST_S
+                self._moments.setdefault(class_of(bag), []).append(-bag.submitted_t)
                 counted += 1
             if counted == MOST_COUNTED:
-                self._hours = max(1.0, t - bag.submitted_t) / 3600
-                self._burst_s = min(BURST_S, 3600 * self._hours)
+                self._since_t = bag.submitted_t
                 break
 
-    def of(self, bag: Bag) -> tuple[int, float]:
-        """The number of a job's class, and how many of it come in an hour."""
+    def of(self, bag: Bag) -> tuple[int, float, float]:
+        """The number of a job's class, how many of it come in an hour now, and how many came in the last hours."""
         key = class_of(bag)
         number = self._numbers.setdefault(key, len(self._numbers))
-        return number, self._per_hour(self._count[key], self._lately[key])
+        span_s = min(MEMORY_S, max(LEAST_S, self._t - self._since_t))
+        moments = self._moments.get(key, [])
+        usual = _count(moments, self._t - MEMORY_S, self._t) * 3600 / span_s
+        foretold = self._foretold(moments)
+        return number, self._now(moments, usual) if foretold is None else max(foretold, LEAST_LATELY), usual
 
-    def _per_hour(self, count: int, lately: int) -> float:
-        usual = count / self._hours
-        expected = usual * self._burst_s / 3600
-        if abs(lately - expected) > BURST_DEVIATIONS * math.sqrt(expected) and lately:
-            return lately / (self._burst_s / 3600)
-        return usual
+    def _now(self, moments: list[float], usual: float) -> float:
+        """The rate of the last minutes if it differs from the usual one, else that."""
+        lately = _count(moments, self._t - BURST_S, self._t)
+        return max(lately, LEAST_LATELY) * 3600 / BURST_S if _differ(lately, usual * BURST_S / 3600) else usual
+
+    def _foretold(self, moments: list[float]) -> float | None:
+        """Jobs of the hour that begins, by the same hour of the days before; None if they foretell little."""
+        t, days = self._t, min(MOST_DAYS, int((self._t - self._since_t) / DAY_S))
+        if days < LEAST_DAYS or len(moments) < LEAST_OF_CLASS:
+            return None
+        if _differ(_count(moments, t - HOUR_S, t), _of_days(moments, t - HOUR_S, HOUR_S, days)):
+            return None
+        by_days = by_hours = 0.0
+        for hour in range(1, 25):
+            from_t = t - hour * HOUR_S
+            came = _count(moments, from_t, from_t + HOUR_S)
+            by_days += abs(came - _of_days(moments, from_t, HOUR_S, days - 1))
+            by_hours += abs(came - _count(moments, from_t - MEMORY_S, from_t) * HOUR_S / MEMORY_S)
+        return _of_days(moments, t, HOUR_S, days) if by_days <= FORETOLD_ERROR * by_hours else None
+
+
+def _of_days(moments: list[float], from_t: float, span_s: float, days: int) -> float:
+    """The mean number that came in this time of the day, of the days before."""
+    starts = (from_t - day * DAY_S for day in range(1, days + 1))
+    return sum(_count(moments, start_t, start_t + span_s) for start_t in starts) / days
+
+
+def _count(moments: list[float], after_t: float, until_t: float) -> int:
+    """Of (after, until]."""
+    return bisect_left(moments, -after_t) - bisect_left(moments, -until_t)
+
+
+def _differ(came: float, expected: float) -> bool:
+    """Twice the root of a count has a deviation of about 1, also where few are expected."""
+    return 2 * abs(math.sqrt(came + 0.375) - math.sqrt(expected + 0.375)) > BURST_DEVIATIONS
 
 
 def class_of(bag: Bag) -> Hashable:

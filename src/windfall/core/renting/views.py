@@ -73,10 +73,9 @@ class Shown:
 
     def job(self, arrived: arrivals.Arrivals) -> Job:
         bag, rules = self.bag, self.bag.rules
-        kind, per_hour = arrived.of(bag)
         return Job(
             bag.number, self.deadline_t, bag.submitted_t, bag.shape is not None, rules.priority, rules.owner,
-            bag.total, kind, per_hour,
+            bag.total, *arrived.of(bag),
         )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from itertools import combinations
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from windfall.planning.fleet.deadlines import TaskKind, fastest_s, kind_of, template, without_others
 from windfall.planning.fleet.model import Work, unlimited
@@ -40,6 +41,9 @@ class JobKind(Struct, frozen=True):
     edges: tuple[tuple[int, int], ...]
     span_s: float
     per_hour: float
+    most_per_hour: float = 0.0
+    """In the last hours or now, if that is more. It decides which types are rented: the jobs of a stream that has just
+    ended keep the types that they were begun with."""
 
 
 class Mix(Struct, frozen=True):
@@ -104,7 +108,8 @@ def kinds_of(work: Work) -> tuple[JobKind, ...]:
         place = {wait.id: at for at, wait in enumerate(tasks)}
         edges = tuple((place[p], place[wait.id]) for wait in tasks for p in wait.parents if p in place)
         span_s = min(job.deadline_t - job.submitted_t, 1e9)
-        found.append(JobKind(tuple(map(kind_of, tasks)), edges, span_s, _rounded(job.per_hour)))
+        most = _rounded(max(job.per_hour, job.usual_per_hour))
+        found.append(JobKind(tuple(map(kind_of, tasks)), edges, span_s, _rounded(job.per_hour), most))
     return tuple(found)
 
 
@@ -115,6 +120,8 @@ def _rounded(rate: float) -> float:
 @lru_cache(maxsize=5_000)
 def _best(kinds: tuple[JobKind, ...], offers: bytes) -> Mix:
     types = msgspec.msgpack.decode(offers, type=tuple[Offer, ...])
+    now = kinds
+    kinds = tuple(replace(kind, per_hour=max(kind.per_hour, kind.most_per_hour)) for kind in now)
     every = frozenset(place for place, offer in enumerate(types) if offer.limit != 0)
     if len(every) <= ALL_SUBSETS_UP_TO:
         subsets = [frozenset(some) for size in range(1, len(every) + 1) for some in combinations(sorted(every), size)]
@@ -123,7 +130,7 @@ def _best(kinds: tuple[JobKind, ...], offers: bytes) -> Mix:
         best = frozenset(chosen) if bill < math.inf else every
     else:
         best = _drop_one_by_one(kinds, types, every)
-    load, slack_s = _load(kinds, types, best) or ([0.0] * len(types), [0.0] * len(types))
+    load, slack_s = _load(now, types, best) or ([0.0] * len(types), [0.0] * len(types))
     return Mix(best, tuple(load), tuple(map(_machines, load, slack_s, types)))
 
 

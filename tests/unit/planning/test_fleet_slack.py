@@ -1,0 +1,73 @@
+"""How Windfall's planner of fleets divides the slack of a job among its stages, and which types a stream keeps."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from windfall.planning.contract import Job, Snapshot, Task
+from windfall.planning.fleet import scs, windfall
+from windfall.planning.fleet.deadlines import assigned
+from windfall.planning.fleet.mix import mix_of
+from windfall.planning.fleet.model import Work
+from windfall.planning.offers import Offer
+from windfall.planning.workflow.methods.assign import assign
+
+HOUR = 3600.0
+OFFERS = (
+    Offer(name="plain", pool="cloud", price_usd=0.1, lag_s=300.0, speed={"a": 1.0, "b": 1.0}),
+    Offer(name="quick", pool="cloud", price_usd=0.5, lag_s=300.0, speed={"a": 1.0, "b": 10.0}),
+)
+
+
+def fleet_of(
+    *, stages: str = "aba", per_hour: float = 10.0, usual_per_hour: float = 10.0, is_chain: bool = True
+) -> Work:
+    """One job, an hour's work at speed 1, with four hours: a chain, or a first task and the others behind it."""
+    ids = [1 << 32 | place for place in range(len(stages))]
+    tasks = {
+        name: Task(name, HOUR / len(stages), task_class=kind, job=1, deadline_t=4 * HOUR)
+        for name, kind in zip(ids, stages, strict=True)
+    }
+    job = Job(1, 4 * HOUR, is_workflow=True, total=len(ids), per_hour=per_hour, usual_per_hour=usual_per_hour)
+    after = {child: (parent if is_chain else ids[0],) for parent, child in pairwise(ids)}
+    return Work(
+        Snapshot(
+            t=0.0, deadline_t=4 * HOUR, tasks=tasks, machines=(), offers=OFFERS, is_fleet=True, jobs=(job,), after=after
+        )
+    )
+
+
+def layout_of(work: Work) -> windfall.Layout:
+    mix = mix_of(work)
+    return windfall.Layout(work, mix, assigned(work, assign, scs.waits_s(work), mix.allowed))
+
+
+def test_the_first_stage_leaves_slack_to_those_behind_it():
+    layout = layout_of(fleet_of(stages="aaaa"))
+    spare_s = [layout.last_t[wait.id] - layout.latest_t[wait.id] for wait in layout.work.waiting]
+    stage_s = spare_s[0] - spare_s[1]
+    assert stage_s > 0.15 * 2.5 * HOUR, "a fifth of the slack for each of four stages"
+    assert [here - behind for here, behind in pairwise(spare_s)] == pytest.approx([stage_s] * 3)
+
+
+def test_tasks_side_by_side_keep_nothing_for_later():
+    layout = layout_of(fleet_of(stages="aaaa", is_chain=False))
+    assert set(layout.kept_s.values()) == {0.0}
+
+
+def test_a_job_of_one_stage_may_wait_with_all_its_slack():
+    layout = layout_of(fleet_of(stages="a"))
+    (wait,) = layout.work.waiting
+    assert layout.last_t[wait.id] - layout.latest_t[wait.id] <= OFFERS[0].lag_s
+
+
+def test_a_stream_that_has_just_ended_keeps_its_types_and_loses_its_load():
+    busy, ended = (
+        mix_of(fleet_of(per_hour=30.0, usual_per_hour=30.0)),
+        mix_of(fleet_of(per_hour=1.5, usual_per_hour=30.0)),
+    )
+    low = mix_of(fleet_of(per_hour=1.5, usual_per_hour=1.5))
+    assert busy.allowed == ended.allowed == {0, 1} and low.allowed == {0}
+    assert ended.load[1] == pytest.approx(busy.load[1] / 20)
