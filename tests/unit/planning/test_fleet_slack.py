@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from windfall.planning.contract import Job, Snapshot, Task
 from windfall.planning.fleet import scs, windfall
@@ -22,9 +23,11 @@ OFFERS = (
 
 
 def fleet_of(
-    *, stages: str = "aba", per_hour: float = 10.0, usual_per_hour: float = 10.0, is_chain: bool = True
-) -> Work:
+    *, stages: str = "aba", per_hour: float = 10.0, usual_per_hour: float = 10.0, is_chain: bool = True,
+    cycle_s: float = HOUR,
+) -> Work:  # fmt: skip
     """One job, an hour's work at speed 1, with four hours: a chain, or a first task and the others behind it."""
+    offers = tuple(replace(offer, cycle_s=cycle_s) for offer in OFFERS)
     ids = [1 << 32 | place for place in range(len(stages))]
     tasks = {
         name: Task(name, HOUR / len(stages), task_class=kind, job=1, deadline_t=4 * HOUR)
@@ -34,7 +37,7 @@ def fleet_of(
     after = {child: (parent if is_chain else ids[0],) for parent, child in pairwise(ids)}
     return Work(
         Snapshot(
-            t=0.0, deadline_t=4 * HOUR, tasks=tasks, machines=(), offers=OFFERS, is_fleet=True, jobs=(job,), after=after
+            t=0.0, deadline_t=4 * HOUR, tasks=tasks, machines=(), offers=offers, is_fleet=True, jobs=(job,), after=after
         )
     )
 
@@ -54,6 +57,11 @@ def test_the_first_stage_leaves_slack_to_those_behind_it():
 
 def test_tasks_side_by_side_keep_nothing_for_later():
     layout = layout_of(fleet_of(stages="aaaa", is_chain=False))
+    assert set(layout.kept_s.values()) == {0.0}
+
+
+def test_a_chain_that_ends_within_one_billing_cycle_keeps_nothing_for_later():
+    layout = layout_of(fleet_of(stages="aaaa", cycle_s=4 * HOUR))
     assert set(layout.kept_s.values()) == {0.0}
 
 

@@ -41,8 +41,9 @@ RESERVE_SHARE = 0.15
 SPREAD_SHARE = 0.8
 """This part of the slack of a chain of tasks is divided among them equally; the first that waits may use the rest.
 
-A job that spent all of it on waiting for its first machine would need each later one at a given minute. Where tasks run
-side by side it does not pay: they use slack to run one after the other (parallel jobs cost 30 to 40 % more with it).
+A job that spent all of it on waiting for its first machine would need each later one at a given minute. It does not pay
+where tasks run side by side (they use slack to run one after the other), nor where the whole job has no more time than
+a billing cycle: the machine of its first task is still paid when the others come.
 """
 
 
@@ -146,19 +147,23 @@ class Layout:
             mine = [wait for wait in tasks if wait.id in self.wishes]
             for wait in mine:
                 self.last_t[wait.id] = self.wishes[wait.id].latest_t + rest_s - GUARD_SHARE * span_s
-            self.kept_s |= self._kept_for_later(mine)
+            self.kept_s |= self._kept_for_later(mine, span_s)
             for wait in mine:
                 self.latest_t[wait.id] = self.last_t[wait.id] - reserve_s - self.kept_s[wait.id]
 
-    def _kept_for_later(self, tasks: list[Waiting]) -> dict[int, float]:
-        """By task, the slack of its job in seconds that is left to the tasks behind it; 0 while none is ready."""
+    def _kept_for_later(self, tasks: list[Waiting], span_s: float) -> dict[int, float]:
+        """By task, the slack of its job in seconds that is left to the tasks behind it; 0 while none is ready.
+
+        `span_s`: from submission to the deadline of the job.
+        """
         behind = dict.fromkeys((wait.id for wait in tasks), 0)
         for wait in sorted(tasks, key=lambda wait: (-self.last_t[wait.id], -wait.id)):
             for parent in wait.parents:
                 if parent in behind:
                     behind[parent] = max(behind[parent], behind[wait.id] + 1)
         stages = 1 + max(behind.values(), default=0)
-        if stages < len(tasks):
+        cycle_s = max((self.work.offers[self.wishes[wait.id].offer].cycle_s for wait in tasks), default=0.0)
+        if stages < len(tasks) or span_s <= cycle_s:
             return dict.fromkeys(behind, 0.0)
         slack_s = max(0.0, min((self._slack_s(wait) for wait in tasks if wait.ready), default=0.0))
         return {name: SPREAD_SHARE * slack_s * count / stages for name, count in behind.items()}
