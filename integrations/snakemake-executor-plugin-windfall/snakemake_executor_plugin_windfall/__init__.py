@@ -7,7 +7,7 @@ Jobs that are ready at one moment, and need the same, make one bag. Touches a se
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Optional
 
@@ -78,6 +78,15 @@ common_settings = CommonSettings(
 
 
 class Executor(RemoteExecutor):
+    @property
+    def common_settings(self) -> CommonSettings:
+        """As above; jobs that run by the shared Snakemake have its plug-ins and install none.
+
+        They would install them into one folder of the shared working directory, which fails if two do so at once.
+        """
+        shared = SharedFSUsage.SOFTWARE_DEPLOYMENT in self.workflow.storage_settings.shared_fs_usage
+        return replace(common_settings, auto_deploy_default_storage_provider=not shared)
+
     def __post_init__(self) -> None:
         self.settings: ExecutorSettings = self.workflow.executor_settings or ExecutorSettings()
         self.next_seconds_between_status_checks = CHECK_EVERY_S

@@ -72,6 +72,7 @@ def test_resources_deadline_retries_and_logs(tmp_path):
     (log,) = (tmp_path / ".snakemake" / "windfall_logs" / "first").iterdir()
     assert "first-try-fails" in log.read_text()
     assert "exit code" in said
+    assert not (tmp_path / ".snakemake" / "pip-deployments").exists(), "jobs of a shared Snakemake install nothing"
 
 
 def test_a_deadline_that_cannot_be_read_is_refused_before_anything_runs(tmp_path):

@@ -426,7 +426,7 @@ def packed(*numbers: int) -> bytes:
         ([packed(0, 1, 2), packed(1, 0)], "circle"),
         ([packed(0, 1, 1), packed(7)], "leads out"),
         ([packed(0, 1, 1)], "two packed columns"),
-        (["AAAA", "AAAA"], "cannot be decoded"),
+        (["AAAA", "AAAA"], "cannot be decompressed"),
         ([zlib.compress(b"abc"), packed()], "four bytes"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import resource
+import signal
 import time
 from typing import Any
 
@@ -70,7 +71,8 @@ def table(runs: list[dict[str, Any]]) -> str:
 
 def _measure_apart(tasks: float, hosts: float) -> dict[str, Any]:
     """Measure in a process of its own: peak memory belongs to a process, and one run must not warm up the next."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    with spawn.Pool(1, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:  # Ctrl-C is for us
         return pool.apply(measure, (tasks, hosts))
 
 
