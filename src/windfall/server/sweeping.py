@@ -60,7 +60,7 @@ class Sweeper:
         service, uploads = self._service, self._service.uploads
         kept = {blob for bag in service.state.bags.values() for blob in bag.progress.checkpoints.values()}
         still = await asyncio.to_thread(_unneeded, service.store, list(service.state.bags), kept)
-        # Nothing is awaited from here to the mark, and whoever asks for a marked file is told to come back.
+        # Nothing is awaited from here to the mark, and a request for a marked file is told to come back.
         uploads.removing = (candidates & still) - uploads.touched
         try:
             count, size = await asyncio.to_thread(_removed, service.store, uploads.removing)

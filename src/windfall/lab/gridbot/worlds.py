@@ -215,7 +215,7 @@ def small_bags_run(scale: float) -> Scenario:
 
 
 BUFFER = 1500
-"""Jobs of the scheduling buffer (section 7): about so many unsent ones begin the tail (section 6.3)."""
+"""Jobs of the scheduling buffer (section 7): the tail begins when about this many are unsent (section 6.3)."""
 RISKY = any_replica("HOST.ErrorRate + HOST.LossRate > 0.01 || HOST.JobsToday < 45")
 """A host of a high error rate as BOINC counts it: 0.1 for a new host, 0.95 times that after every valid result."""
 

@@ -130,7 +130,7 @@ class _Shares:
         self.kept = 1 if others else 0
 
     def sets(self, most: int, cores: int) -> int:
-        """Sets among so many machines: one at least, if a machine is left for other tasks."""
+        """How many sets this number of machines gives: at least one if a machine is left for other tasks."""
         possible = min(self.wanted, max(0, most - self.kept) // self.widest)
         if not possible:
             return 0

@@ -344,7 +344,7 @@ class _FirstPlanKept(WorkflowPlanner):
             return super()._first(snapshot)
         if self.kept is None:
             self.kept = super()._first(snapshot)
-        return deepcopy(self.kept)  # whoever follows a plan may change it
+        return deepcopy(self.kept)  # the run that follows a plan may change it
 
 
 @lru_cache(maxsize=8)

@@ -29,7 +29,7 @@ _PARTS_AT_ONCE = 2
 _READ_BYTES = 4 << 20
 _SPOOL_BYTES = 8 << 20
 _GIVE_UP_S = 20.0
-"""After this long a request that failed is not tried again: whoever asked is told, and asks again."""
+"""Seconds after which a failed request is not tried again: its caller is told, and asks again."""
 _KNOWN_SIZES = 100_000
 _REFUSED = ("PermissionDeniedError", "UnauthenticatedError", "PermissionError")
 _HINT = "check the address, its credentials in the server's environment, and the network; the same is tried again"
