@@ -98,23 +98,23 @@ class Live:
     def kill_server(self) -> None:
         server = self.processes.pop(0)
         server.kill()
-        server.wait()
+        server.communicate()
 
     def stop_server(self) -> None:
         """End the server in good order: it takes a snapshot."""
         server = self.processes.pop(0)
         server.terminate()
-        server.wait()
+        server.communicate()
 
     def close(self) -> None:
         for process in reversed(self.processes):
             process.terminate()
         for process in self.processes:
             try:
-                process.wait(20)
+                process.communicate(timeout=20)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait()
+                process.communicate()
 
 
 def cpu_of(pid: int) -> tuple[float, float]:

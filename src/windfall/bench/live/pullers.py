@@ -11,18 +11,21 @@ import os
 import secrets
 import sys
 import time
+from collections import deque
 
-from windfall.wire import VERSION, frames
+from windfall.wire import HOST_SECRET, VERSION, frames
 
 CONNECTIONS = 50
 BOOT = secrets.token_hex(4)
+"""Of every worker of this process: a part of a benchmark that follows another is a restart of the same hosts."""
 
 
 class Puller:
-    """One simulated worker."""
+    """One simulated worker. Its name belongs to its secret, so a later process may go on under the same name."""
 
     def __init__(self, number: int) -> None:
         self.name = f"puller-{number}"
+        self.secret = f"secret of {self.name}"
         self.n = 0
         self.boot = BOOT
         self.results: list[list[object]] = []
@@ -50,14 +53,14 @@ class Connection:
         self._address = (host, port)
         self._head = (
             f"POST /v1/exchange HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n"
-            f"Content-Type: {frames.CONTENT_TYPE}\r\nContent-Length: "
+            f"Content-Type: {frames.CONTENT_TYPE}\r\n{HOST_SECRET}: "
         )
 
     async def open(self) -> None:
         self._reader, self._writer = await asyncio.open_connection(*self._address)
 
-    async def post(self, body: bytes) -> bytes:
-        self._writer.write(f"{self._head}{len(body)}\r\n\r\n".encode() + body)
+    async def post(self, body: bytes, secret: str) -> bytes:
+        self._writer.write(f"{self._head}{secret}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
         head = await self._reader.readuntil(b"\r\n\r\n")
         length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
         answer = await self._reader.readexactly(length)
@@ -68,22 +71,24 @@ class Connection:
 
 async def pull(options: dict[str, object]) -> dict[str, object]:
     """Exchange for some seconds (or until there is nothing left) and return counts and latencies."""
+    once = bool(options.get("once"))  # every worker exchanges once, however long that takes
     hosts, seconds, want = int(options["hosts"]), float(options["seconds"]), int(options["want"])  # type: ignore[call-overload, arg-type]
-    pullers = [Puller(int(options.get("from", 0)) + number) for number in range(hosts)]  # type: ignore[call-overload]
+    first = int(options.get("from", 0))  # type: ignore[call-overload]
+    resting = deque(Puller(first + number) for number in range(hosts))
     latencies: list[float] = []
     tasks = 0
     end = time.perf_counter() + seconds
-    position = 0
 
     async def loop(connection: Connection, interval_s: float) -> None:
-        nonlocal tasks, position
+        nonlocal tasks
         due = time.perf_counter()
-        while due < end:
-            puller = pullers[position % hosts]
-            position += 1
+        while resting and (once or due < end):  # at least as many hosts as connections: one rests
+            puller = resting.popleft()
             began = time.perf_counter()
-            answer = await connection.post(puller.request(want))
+            answer = await connection.post(puller.request(want), puller.secret)
             tasks += puller.take(answer)
+            if not once:
+                resting.append(puller)
             latencies.append(time.perf_counter() - began)
             due = max(due + interval_s, time.perf_counter() - 1.0) if interval_s else time.perf_counter()
             if (pause := due - time.perf_counter()) > 0:
