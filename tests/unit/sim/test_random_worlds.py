@@ -13,6 +13,7 @@ from windfall.sim.studies.random_worlds import (
     WORKFLOW,
     WRONG,
     WorldResult,
+    by_class,
     by_group,
     judge_worlds,
     world_of,
@@ -62,16 +63,36 @@ def test_tasks_of_a_workflow_wait_for_two_of_the_layer_before():
     )
 
 
-def result(met, named=0.9, group=WRONG):
-    return WorldResult(1, group, 0.9, 1.0, named, met, True, False, 0.8, 1.0, None)
+def result(met, named=0.9, group=WRONG, number=1):
+    return WorldResult(number, group, 0.9, 1.0, named, met, True, False, 0.8, 1.0, None)
 
 
 def test_as_many_must_be_in_time_as_were_named_within_two_standard_errors():
-    few, most = ([result(place < met) for place in range(100)] for met in (80, 86))
+    few, most = ([result(place < met, number=place) for place in range(100)] for met in (80, 86))
     assert not by_group(few, 10)[0].is_kept and by_group(most, 10)[0].is_kept
     (row,) = by_group(most, 10)
     assert (row.met, row.named, row.cost_inside, row.finish_inside) == (86, pytest.approx(90.0), 100, 0)
     assert row.first == 1.0 and row.tenth is None
+    assert (row.worlds, row.jobs, row.first_plan.near, row.tenth_plan) == (100, 100, 100, None)
+
+
+def test_jobs_of_one_world_share_the_error_of_its_forecast():
+    apart = [result(True, number=place) for place in range(40)]
+    together = [result(True, number=place // 4) for place in range(40)]
+    assert by_group(apart, 10)[0].error == pytest.approx((40 * 0.09 * 1.1) ** 0.5)
+    assert by_group(together, 10)[0].error == pytest.approx((40 * 0.09 * 1.4) ** 0.5)
+    assert (by_group(together, 10)[0].worlds, by_group(together, 10)[0].jobs) == (10, 40)
+
+
+def test_a_world_is_a_row_of_each_of_its_classes():
+    world = world_of(7)
+    rows = by_class([result(True, number=7), result(False, number=7)], 10)
+    assert [row.group for row in rows] == sorted(world.classes)
+    assert all((row.jobs, row.met) == (2, 1) for row in rows)
+    every = {name for number in range(200) for name in world_of(number).classes}
+    assert {"hibernate", "stop", "terminate", "budget", "free hosts", "free hosts that leave"} <= every
+    assert {f"run times {tail}, spread {known}" for tail in ("exact", "light", "heavy")
+            for known in ("known", "guessed")} <= every  # fmt: skip
 
 
 def test_worlds_are_forecast_and_run():
@@ -79,4 +100,8 @@ def test_worlds_are_forecast_and_run():
     assert [each.number for each in found] == [1, 2]
     assert all(0.0 <= each.said <= 1.0 and each.named <= each.confidence for each in found)
     assert found == judge_worlds([1, 2], 2, None), "the same numbers give the same results"
+    more = judge_worlds([1, 2], 2, None, true_runs=2)
+    assert [each.number for each in more] == [1, 1, 2, 2]
+    assert more[::2] == found, "the first true run is the same"
+    assert all(each.first_in_time is not None for each in more)
     assert msgspec.to_builtins(found[0])["interval"] == pytest.approx(1 / 3)

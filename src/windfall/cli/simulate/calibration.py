@@ -14,6 +14,7 @@ from windfall.units import show_usd
 
 if TYPE_CHECKING:
     from windfall.sim.studies.calibration import Judged
+    from windfall.sim.studies.random_worlds import GroupResult, PlansJudged
 
 Json = dict[str, Any]
 
@@ -28,15 +29,16 @@ Json = dict[str, Any]
     "--forecasts", type=click.IntRange(1), default=2, show_default=True, metavar="K", help="Forecasts of a setting."
 )
 @click.option(
-    "--true-runs", type=click.IntRange(1), default=20, show_default=True, metavar="M", help="True runs of a setting."
-)
+    "--true-runs", type=click.IntRange(1), metavar="M",
+    help="True runs of a setting, or of a random world.  [default: 20; of a random world 1]",
+)  # fmt: skip
 @click.option("--random", "worlds", type=click.IntRange(1), metavar="N", help="N random worlds instead of settings.")
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="First random world.")
 @click.option("--jobs", type=click.IntRange(1), metavar="P", help="Random worlds at a time; default: all cores.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("--plot", callback=plot_file, metavar="FILE", help="Draw stated against observed shares.")
 def calibration_command(
-    chosen: tuple[str, ...], runs: int | None, forecasts: int, true_runs: int, worlds: int | None, seed: int,
+    chosen: tuple[str, ...], runs: int | None, forecasts: int, true_runs: int | None, worlds: int | None, seed: int,
     jobs: int | None, as_json: bool, plot: str | None,
 ) -> None:  # fmt: skip
     """Measure how often forecasts hold: cost and finish in the stated interval, deadlines against the stated chance.
@@ -46,8 +48,8 @@ def calibration_command(
 
     With --random N, worlds are drawn at random: run times of light and heavy tail, known or not; machines that
     hibernate, stop or are terminated, at rates that were told, not told, or told wrong by three times; tight and loose
-    deadlines; budgets; free hosts, some of which leave; workflows. Each is forecast once and run once. As many must be
-    in time as were named, within two standard errors.
+    deadlines; budgets; free hosts, some of which leave; workflows. Each is forecast once and run once, or as often as
+    --true-runs says. As many jobs must be in time as were named, within two standard errors.
 
     \b
     Examples:
@@ -58,8 +60,9 @@ def calibration_command(
     if worlds is not None:
         if chosen or plot:
             raise BadInput("--random goes with neither --setting nor --plot", hint="leave them out")
-        _random_worlds(range(seed, seed + worlds), runs or 10, jobs, as_json)
+        _random_worlds(range(seed, seed + worlds), runs or 10, true_runs or 1, jobs, as_json)
         return
+    true_runs = true_runs or 20
     from windfall.sim.studies.calibration import judge, settings
 
     all_ = settings()
@@ -102,40 +105,51 @@ def calibration_command(
             click.echo(f"{words}: cost inside {cost} of {pairs} ({cost / pairs:.0%}), finish {finish} of {pairs}")
 
 
-def _random_worlds(numbers: range, runs: int, jobs: int | None, as_json: bool) -> None:
-    from windfall.sim.studies.random_worlds import WRONG, by_group, judge_worlds
+def _random_worlds(numbers: range, runs: int, true_runs: int, jobs: int | None, as_json: bool) -> None:
+    from windfall.sim.studies.random_worlds import by_class, by_group, judge_worlds
 
-    done = 0
     with console().status("") as shown, processes(len(numbers), jobs) as executor:
 
-        def count(result: object) -> None:
-            nonlocal done
-            done += 1
+        def show(done: int) -> None:
             shown.update(f"{done} of {len(numbers)} random worlds")
 
-        results = judge_worlds(numbers, runs, executor, count)
-    groups = by_group(results, runs)
+        results = judge_worlds(numbers, runs, executor, show, true_runs)
+    groups, classes = by_group(results, runs), by_class(results, runs)
     if as_json:
-        rows = [msgspec.to_builtins(group) | {"is_kept": group.is_kept} for group in groups]
-        print_json({"worlds": len(results), "first": numbers[0], "runs": runs, "groups": rows,
+        print_json({"worlds": len(numbers), "first": numbers[0], "runs": runs, "true_runs": true_runs,
+                    "groups": [_group(group) for group in groups], "classes": [_group(each) for each in classes],
                     "each": [msgspec.to_builtins(result) for result in results]})  # fmt: skip
         return
-    heads = ("worlds", "number", "in time", "named", "two errors", "kept", "cost inside", "finish inside", "stated",
-             "first plan", "tenth plan")  # fmt: skip
-    print_table(heads, [
-        (
-            group.group + (" *" if group.group.endswith(WRONG) else ""), str(group.worlds), str(group.met),
-            f"{group.named:.1f}", f"{2 * group.error:.1f}", "yes" if group.is_kept else "no",
-            f"{group.cost_inside / group.worlds:.0%}", f"{group.finish_inside / group.worlds:.0%}",
-            f"{group.interval:.0%}", _times(group.first), _times(group.tenth),
-        )
-        for group in groups
-    ])  # fmt: skip
-    click.echo("first and tenth plan: the cost that it expected over the true one, median.  * the truth differs")
+    heads = ("worlds", "jobs", "in time", "named", "two errors", "kept", "said", "cost inside", "finish inside",
+             "stated", "first plan", "tenth plan")  # fmt: skip
+    print_table(heads, [_group_cells(group) for group in groups])
+    click.echo()
+    print_table(("a world is in several rows", *heads[1:]), [_group_cells(each) for each in classes])
+    click.echo(
+        "first and tenth plan: the cost that it expected over the true one, median, and how many were in time of those "
+        "that it expected to be.  * the truth differs"
+    )
 
 
-def _times(ratio: float | None) -> str:
-    return "-" if ratio is None else f"{ratio:.2f}"
+def _group(group: GroupResult) -> Json:
+    return {**msgspec.to_builtins(group), "is_kept": group.is_kept}
+
+
+def _group_cells(group: GroupResult) -> tuple[str, ...]:
+    from windfall.sim.studies.random_worlds import WRONG
+
+    return (
+        group.group + (" *" if group.group.endswith(WRONG) else ""), str(group.jobs), str(group.met),
+        f"{group.named:.1f}", f"{2 * group.error:.1f}", "yes" if group.is_kept else "no", f"{group.said:.1f}",
+        f"{group.cost_inside / group.jobs:.0%}", f"{group.finish_inside / group.jobs:.0%}", f"{group.interval:.0%}",
+        _plan_cell(group.first, group.first_plan), _plan_cell(group.tenth, group.tenth_plan),
+    )  # fmt: skip
+
+
+def _plan_cell(ratio: float | None, judged: PlansJudged | None) -> str:
+    if ratio is None or judged is None:
+        return "-"
+    return f"{ratio:.2f}, {judged.met_of_these} of {judged.said_in_time}"
 
 
 def _row(judged: Judged) -> Json:

@@ -304,7 +304,7 @@ def run_once(encoded: bytes, deadline_s: float, seed: int) -> bytes:
 
     world = World(
         scenario(question, deadline_s), seed, keep, None, PLANNERS.__getitem__,
-        lambda name: _of_workflows(name, encoded, deadline_s),
+        lambda name: planner_of_runs(name, encoded, deadline_s),
     )  # fmt: skip
     world.run()
     outcome = outcome_of(world)
@@ -348,7 +348,7 @@ class _FirstPlanKept(WorkflowPlanner):
 
 
 @lru_cache(maxsize=8)
-def _of_workflows(name: str, encoded: bytes, deadline_s: float) -> Planner:
+def planner_of_runs(name: str, encoded: bytes, deadline_s: float) -> Planner:
     """The planner of one question under one deadline, for all runs in this process."""
     return _FirstPlanKept(name)
 

@@ -1,10 +1,12 @@
-"""Calibration over random worlds: each is forecast once and run once, and the promises are held against what happened.
+"""Calibration over random worlds: each is forecast once and run, and the promises are held against what happened.
 
-Pure but for the executor. Worlds differ in tasks, run times, billing, interruptions and what is told of them.
+Pure but for the executor. Worlds differ in tasks, run times, billing, interruptions and what is told of them. A world
+may be run several times: its jobs differ in run times and interruptions, and share one forecast.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, as_completed
 from math import ceil, exp, log, sqrt
@@ -16,10 +18,19 @@ from msgspec.structs import replace
 
 from windfall.core.events import PlanProposed
 from windfall.core.records import Record
-from windfall.planning.contract import ONDEMAND, SPOT
+from windfall.planning.contract import ONDEMAND, SPOT, Plan
 from windfall.planning.offers import Offer
 from windfall.planning.registry import PLANNERS
-from windfall.sim.studies.forecast import Forecast, Question, earliest_s, run_once, scenario, supply_of
+from windfall.sim.studies.forecast import (
+    HOSTS_JOIN_S,
+    Forecast,
+    Question,
+    earliest_s,
+    planner_of_runs,
+    run_once,
+    scenario,
+    supply_of,
+)
 from windfall.sim.studies.forecast import Run as SimulatedRun
 from windfall.sim.studies.one_bag import outcome_of
 from windfall.sim.world import World
@@ -31,10 +42,15 @@ hosts leave."""
 BAG, WORKFLOW = "bag", "workflow"
 HELPED, WORKFLOWS, LAYERS = 1 / 5, 1 / 4, (2, 4)
 """Shares of the worlds that have free hosts and of those that are workflows, and how many layers these have."""
-TRUE_SEED = 5_000_011
+TRUE_SEED, TRUE_SEEDS_APART = 5_000_011, 1_000_000_007
+"""First seed of true runs, and between the runs of one world: no forecast uses them."""
 WRONG_BY = 3.0
 GUESSED_SPREAD = 0.35
 TENTH = 10
+NEAR = 0.25
+"""A plan's cost counts as right within this share of the bill."""
+HEAVY = 0.7
+"""Tails of this spread and above are heavy."""
 
 
 class RandomWorld(Struct, frozen=True):
@@ -50,9 +66,29 @@ class RandomWorld(Struct, frozen=True):
     def kind(self) -> str:
         return WORKFLOW if self.told.edges else BAG
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes of worlds that it belongs to, by which results are shown."""
+        spot, pace = self.told.supplies[0].offer, self.deadline_s / earliest_s(self.told)
+        tail = "exact" if not self.truth.spread else "heavy" if self.truth.spread >= HEAVY else "light"
+        known = "guessed" if self.told.spread_is_guessed else "known"
+        found = [
+            f"run times {tail}, spread {known}", spot.when_taken,
+            f"billed by {spot.cycle_s:g} s", f"deadline {pace:.1f} times the earliest",
+            f"confidence {self.told.confidence:g}",
+        ]  # fmt: skip
+        if self.told.budget_usd is not None:
+            found.append("budget")
+        if self.told.free_slots:
+            found.append("free hosts that leave" if self.truth.free_stay_s is not None else "free hosts")
+        return tuple(found)
+
 
 class WorldResult(Struct, frozen=True):
-    """One world: what was said, and what happened. `first` and `tenth`: predicted cost over the true one."""
+    """One job of a world: what was said, and what happened. `first` and `tenth`: predicted cost over the true one.
+
+    `first_in_time` and `tenth_in_time`: whether that plan expected to be in time.
+    """
 
     number: int
     group: str
@@ -66,21 +102,42 @@ class WorldResult(Struct, frozen=True):
     first: float | None
     tenth: float | None
     kind: str = BAG
+    first_in_time: bool | None = None
+    tenth_in_time: bool | None = None
+
+
+class PlansJudged(Struct, frozen=True):
+    """What the first, or the tenth, plan of each job expected, of the jobs that had one."""
+
+    jobs: int
+    near: int
+    """Jobs whose bill it expected within `NEAR`."""
+    said_in_time: int
+    met_of_these: int
 
 
 class GroupResult(Struct, frozen=True):
-    """All worlds of one group. `error`: one standard error of the number in time."""
+    """All jobs of one group. `named` is the confidence asked for, or what the forecast said if that is less.
+
+    `error` and `error_said`: one standard error of the number in time, against the number named and the number said.
+    """
 
     group: str
     worlds: int
+    jobs: int
     met: int
     named: float
     error: float
+    said: float
+    error_said: float
     cost_inside: int
     finish_inside: int
     interval: float
     first: float | None
     tenth: float | None
+    """Median of the cost that the first and the tenth plan predicted over the bill."""
+    first_plan: PlansJudged | None
+    tenth_plan: PlansJudged | None
 
     @property
     def is_kept(self) -> bool:
@@ -154,7 +211,7 @@ def _layered(question: Question, layers: int) -> Question:
     )  # fmt: skip
 
 
-def judge_world(number: int, runs: int) -> bytes:
+def judge_world(number: int, runs: int, true_runs: int = 1) -> bytes:
     """Forecast a world by simulated runs, run it as it truly is, and compare; for use with any executor."""
     world = world_of(number)
     encoded = msgspec.msgpack.encode(world.told)
@@ -162,80 +219,118 @@ def judge_world(number: int, runs: int) -> bytes:
         msgspec.msgpack.decode(run_once(encoded, world.deadline_s, seed), type=SimulatedRun)
         for seed in range(1 + number * 1000, 1 + number * 1000 + runs)
     ]
-    made, confidence = Forecast(world.deadline_s, tuple(done)), world.told.confidence
-    true_usd, true_s, met, predicted = _true_run(world)
-    said = made.met / runs
-    inside = made.cost_usd.low - 1e-9 <= true_usd <= made.cost_usd.high + 1e-9
-    finish = made.finish_s
-    return msgspec.msgpack.encode(
-        WorldResult(
-            number, world.group, confidence, said, min(confidence, said), met, inside,
-            true_s is not None and finish is not None and finish.low - 1e-6 <= true_s <= finish.high + 1e-6,
-            made.holds, _ratio(predicted, 1, true_usd), _ratio(predicted, TENTH, true_usd),
-            world.kind,
-        )
+    made = Forecast(world.deadline_s, tuple(done))
+    return msgspec.msgpack.encode([_judged(world, made, encoded, run) for run in range(true_runs)])
+
+
+def _judged(world: RandomWorld, made: Forecast, encoded: bytes, run: int) -> WorldResult:
+    """One true run held against the forecast of its world."""
+    true_usd, true_s, met, plans = _true_run(world, encoded, TRUE_SEED + world.number + run * TRUE_SEEDS_APART)
+    said, confidence, finish = made.met / len(made.runs), world.told.confidence, made.finish_s
+    first, tenth = (plans[place - 1] if len(plans) >= place else None for place in (1, TENTH))
+    return WorldResult(
+        world.number, world.group, confidence, said, min(confidence, said), met,
+        made.cost_usd.low - 1e-9 <= true_usd <= made.cost_usd.high + 1e-9,
+        true_s is not None and finish is not None and finish.low - 1e-6 <= true_s <= finish.high + 1e-6,
+        made.holds, _ratio(first, true_usd), _ratio(tenth, true_usd), world.kind,
+        _in_time(first, world), _in_time(tenth, world),
     )  # fmt: skip
 
 
-def _true_run(world: RandomWorld) -> tuple[float, float | None, bool, list[float]]:
-    """Cost, finish, whether in time, and what each plan expected the job to cost."""
-    predicted: list[float] = []
+def _true_run(world: RandomWorld, encoded: bytes, seed: int) -> tuple[float, float | None, bool, list[Plan]]:
+    """Cost, finish, whether in time, and the plans that expected a cost."""
+    plans: list[Plan] = []
 
     def keep(record: Record) -> None:
         if isinstance(record.event, PlanProposed) and record.event.plan.predicted_cost_usd is not None:
-            predicted.append(record.event.plan.predicted_cost_usd)
+            plans.append(record.event.plan)
 
     ran = World(
-        scenario(world.truth, world.deadline_s), TRUE_SEED + world.number, keep, None, PLANNERS.__getitem__
+        scenario(world.truth, world.deadline_s), seed, keep, None, PLANNERS.__getitem__,
+        lambda name: planner_of_runs(name, encoded, world.deadline_s),
     )  # fmt: skip
     ran.run()
     result = outcome_of(ran)
-    return result.cost_usd, result.finish_s, result.met, predicted
+    return result.cost_usd, result.finish_s, result.met, plans
 
 
-def _ratio(predicted: Sequence[float], place: int, true_usd: float) -> float | None:
-    return predicted[place - 1] / true_usd if len(predicted) >= place and true_usd > 0.0 else None
+def _ratio(plan: Plan | None, true_usd: float) -> float | None:
+    if plan is None or plan.predicted_cost_usd is None or true_usd <= 0.0:
+        return None
+    return plan.predicted_cost_usd / true_usd
+
+
+def _in_time(plan: Plan | None, world: RandomWorld) -> bool | None:
+    """Whether a plan expected to be in time; None if it expected nothing."""
+    if plan is None or plan.predicted_finish_t is None:
+        return None
+    begun_s = HOSTS_JOIN_S if world.told.free_slots else 0.0
+    return plan.predicted_finish_t - begun_s <= world.deadline_s
 
 
 def judge_worlds(
-    numbers: Iterable[int], runs: int, executor: Executor | None, done: Callable[[WorldResult], None] | None = None
-) -> list[WorldResult]:
-    """All these worlds, in the order of their numbers."""
+    numbers: Iterable[int], runs: int, executor: Executor | None, done: Callable[[int], None] | None = None,
+    true_runs: int = 1,
+) -> list[WorldResult]:  # fmt: skip
+    """The jobs of all these worlds, in the order of their numbers. `done` is told how many worlds have been judged."""
     found: list[WorldResult] = []
 
     def take(encoded: bytes) -> None:
-        found.append(msgspec.msgpack.decode(encoded, type=WorldResult))
+        found.extend(msgspec.msgpack.decode(encoded, type=list[WorldResult]))
         if done is not None:
-            done(found[-1])
+            done(len(found) // true_runs)
 
     if executor is None:
         for number in numbers:
-            take(judge_world(number, runs))
+            take(judge_world(number, runs, true_runs))
     else:
-        for future in as_completed([executor.submit(judge_world, number, runs) for number in numbers]):
+        for future in as_completed([executor.submit(judge_world, number, runs, true_runs) for number in numbers]):
             take(future.result())
     return sorted(found, key=lambda result: result.number)
 
 
 def by_group(results: Sequence[WorldResult], runs: int) -> list[GroupResult]:
-    """One row for each group that has worlds, bags and workflows apart.
-
-    A chance that a forecast names is uncertain itself: it rests on `runs` simulated runs.
-    """
+    """One row for each group that has worlds, bags and workflows apart."""
     rows = []
     for group, kind in [(group, kind) for kind in (BAG, WORKFLOW) for group in GROUPS]:
         these = [result for result in results if (result.group, result.kind) == (group, kind)]
-        if not these:
-            continue
-        variance = sum(each.named * (1.0 - each.named) * (1.0 + 1.0 / runs) for each in these)
-        first, tenth = ([v for each in these if (v := getattr(each, key)) is not None] for key in ("first", "tenth"))
-        rows.append(
-            GroupResult(
-                group if kind == BAG else f"workflows, {group}", len(these), sum(each.met for each in these),
-                sum(each.named for each in these), sqrt(variance),
-                sum(each.cost_inside for each in these), sum(each.finish_inside for each in these),
-                these[0].interval, float(np.median(first)) if first else None,
-                float(np.median(tenth)) if tenth else None,
-            )
-        )  # fmt: skip
+        if these:
+            rows.append(_row(group if kind == BAG else f"workflows, {group}", these, runs))
     return rows
+
+
+def by_class(results: Sequence[WorldResult], runs: int) -> list[GroupResult]:
+    """One row for each class of worlds (`RandomWorld.classes`); a world belongs to several."""
+    classes_of = {number: world_of(number).classes for number in {result.number for result in results}}
+    every = sorted({each for classes in classes_of.values() for each in classes})
+    return [_row(each, [result for result in results if each in classes_of[result.number]], runs) for each in every]
+
+
+def _row(name: str, jobs: Sequence[WorldResult], runs: int) -> GroupResult:
+    named, said = [each.named for each in jobs], [each.said for each in jobs]
+    first, tenth = ([v for each in jobs if (v := getattr(each, key)) is not None] for key in ("first", "tenth"))
+    return GroupResult(
+        name, len({each.number for each in jobs}), len(jobs), sum(each.met for each in jobs),
+        sum(named), _error(jobs, named, runs), sum(said), _error(jobs, said, runs),
+        sum(each.cost_inside for each in jobs), sum(each.finish_inside for each in jobs), jobs[0].interval,
+        float(np.median(first)) if first else None, float(np.median(tenth)) if tenth else None,
+        _plans([(each.first, each.first_in_time, each.met) for each in jobs]),
+        _plans([(each.tenth, each.tenth_in_time, each.met) for each in jobs]),
+    )  # fmt: skip
+
+
+def _error(jobs: Sequence[WorldResult], chances: Sequence[float], runs: int) -> float:
+    """One standard error of the number in time less the number said.
+
+    A chance that a forecast names is uncertain itself, for all jobs of its world alike: it rests on `runs` runs.
+    """
+    of_world = Counter(job.number for job in jobs)
+    return sqrt(sum(p * (1.0 - p) * (1.0 + of_world[job.number] / runs) for p, job in zip(chances, jobs, strict=True)))
+
+
+def _plans(found: Sequence[tuple[float | None, bool | None, bool]]) -> PlansJudged | None:
+    ratios = [ratio for ratio, _, _ in found if ratio is not None]
+    if not ratios:
+        return None
+    said = [met for _, in_time, met in found if in_time]
+    return PlansJudged(len(ratios), sum(abs(ratio - 1.0) <= NEAR for ratio in ratios), len(said), sum(said))
