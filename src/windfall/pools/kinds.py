@@ -17,7 +17,7 @@ from windfall.core.state.hosts.pools import PoolRules
 from windfall.errors import BadInput
 from windfall.planning.offers import Offer
 from windfall.pools.contract import Pool
-from windfall.pools.starting.secrets import narrowed
+from windfall.pools.starting.secrets import narrowed, ticket
 from windfall.units import parse_duration
 
 if TYPE_CHECKING:
@@ -47,6 +47,13 @@ class Place(Struct, frozen=True):
     def token_for(self, host: str) -> str:
         """The token of now, good for this host alone: what a worker beyond this machine is given. Raises OSError."""
         return narrowed(self.token_file.read_text(), host)
+
+    def ticket_for(self, host: str) -> str:
+        """The same for a place that tasks can read (user data, a mounted file): good for one enrolment of this host.
+
+        The worker has to show a secret that no task can read (`--server -`). Raises OSError.
+        """
+        return ticket(self.token_file.read_text(), host)
 
 
 class NoSettings(Struct, forbid_unknown_fields=True):

@@ -6,6 +6,9 @@ hands it on (windfall.pools.starting.secrets), so that the token of a worker is 
 that asks for work gets a new one before its token ends (`renewed`). A token that has ended is refused; it only lets a
 worker finish a session that goes on, so that a machine that was hibernated for longer than a token lives does not lose
 its attempts.
+
+A ticket stands where tasks can read it. It enrols its host once: from then on it is good together with the secret that
+the host has shown, and then as long as its machine is rented, so that a machine comes back after a stop.
 """
 
 from __future__ import annotations
@@ -21,17 +24,18 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from windfall.core.state.hosts.hosts import GONE, pool_of
+from windfall.core.liveness.forgetting import TICKET_S
+from windfall.core.state.hosts.hosts import GONE, Host, pool_of
 from windfall.core.state.state import State
 from windfall.errors import BadCredentials
-from windfall.pools.starting.secrets import narrowed, narrowed_signature
+from windfall.pools.starting.secrets import ONCE, narrowed, narrowed_signature, ticket
 from windfall.store.contract import Store
 
 PREFIX = "wfp"
 KEY_NAME = "pool-key"
 _TOKEN = re.compile(
     rf"{PREFIX}_(?P<pool>[A-Za-z0-9._-]{{1,60}})_(?P<ends>[0-9a-f]{{1,12}})_(?P<life>[0-9a-f]{{1,8}})"
-    r"(?:~(?P<host>[A-Za-z0-9._-]{1,100}))?_[0-9a-f]{64}"
+    rf"(?:~(?P<host>[A-Za-z0-9._-]{{1,100}})(?P<once>~{ONCE})?)?_[0-9a-f]{{64}}"
 )
 
 
@@ -43,12 +47,20 @@ class PoolToken(Struct, frozen=True):
     life_s: float
     host: str = ""
     """The only host that it is good for; empty: any of the pool."""
+    once: bool = False
+    """It is a ticket."""
 
 
 class OtherPool(BadCredentials):
     """The token is good, but for hosts of another pool."""
 
     code = "other-pool"
+
+
+class TicketUsed(OtherPool):
+    """A ticket whose host has enrolled, shown without the secret of that host."""
+
+    code = "ticket-used"
 
 
 class PoolTokens:
@@ -65,19 +77,24 @@ class PoolTokens:
         """BadCredentials if this state has not made it. One that has ended is read as well."""
         found = _TOKEN.fullmatch(token)
         said, _, signature = token.rpartition("_")
-        said, _, host = said.partition("~")
+        said, _, limits = said.partition("~")
         right = self._signature(said)
-        if found is None or not hmac.compare_digest(narrowed_signature(right, host) if host else right, signature):
+        if found is None or not hmac.compare_digest(narrowed_signature(right, limits) if limits else right, signature):
             raise BadCredentials(
                 "the server does not know this token", hint="it is of a pool of another state", code="bad-token"
             )
-        return PoolToken(found["pool"], float(int(found["ends"], 16)), float(int(found["life"], 16)), host)
+        ends_t, life_s = float(int(found["ends"], 16)), float(int(found["life"], 16))
+        if found["once"] and life_s > TICKET_S:
+            ends_t, life_s = ends_t - life_s + TICKET_S, TICKET_S
+        return PoolToken(found["pool"], ends_t, life_s, found["host"] or "", found["once"] is not None)
 
     def renewed(self, token: PoolToken, t: float) -> str | None:
         """A new token for a worker whose own has lived for half of its time; None if it is younger."""
         if t <= token.ends_t - token.life_s / 2:
             return None
         made = self.make(token.pool, token.life_s, t)
+        if token.once:
+            return ticket(made, token.host)
         return narrowed(made, token.host) if token.host else made
 
     def refresh(self, file: Path, pool: str, life_s: float, t: float) -> None:
@@ -121,13 +138,25 @@ def open_tokens(store: Store, directory: Path) -> PoolTokens:
     return PoolTokens(bytes.fromhex(key))
 
 
-def check_host(state: State, token: PoolToken, name: str, boot: str, ad: Mapping[str, object] | None, t: float) -> None:
-    """Whether a worker with this token may ask for work under this name. BadCredentials says why not."""
+def check_host(
+    state: State, token: PoolToken, name: str, boot: str, ad: Mapping[str, object] | None, t: float,
+    new_secret: bool = True,
+) -> None:  # fmt: skip
+    """Whether a worker with this token may ask for work under this name. BadCredentials says why not.
+
+    `new_secret`: what it shows is not what the host of this name has shown before.
+    """
     host = state.host(name)
     if host is not None and not host.times.ad_version:
         host = None  # it was forgotten while it was away, and has not said yet what it is
     goes_on = host is not None and host.state != GONE and host.session.boot == boot
-    if t >= token.ends_t and not goes_on:
+    if token.host not in ("", name):
+        raise OtherPool(
+            f"a token of host '{token.host}' is not for host '{name}'",
+            hint="each worker of a pool has a token of its own; make one for this host: windfall token create",
+        )
+    comes_back = token.once and not goes_on and _comes_back(state, name, host, new_secret)
+    if t >= token.ends_t and not goes_on and not comes_back:
         raise BadCredentials(
             f"the token of pool '{token.pool}' has ended", hint="the pool gives its next workers a new one",
             code="expired-token",
@@ -135,11 +164,6 @@ def check_host(state: State, token: PoolToken, name: str, boot: str, ad: Mapping
     said = pool_of(dict(ad)) if ad is not None else token.pool if host is None else host.pool
     machine = state.fleet.machines.get(_number((ad or {}).get("machine")))
     pools = {said, token.pool if host is None else host.pool, token.pool if machine is None else machine.offer.pool}
-    if token.host not in ("", name):
-        raise OtherPool(
-            f"a token of host '{token.host}' is not for host '{name}'",
-            hint="each worker of a pool has a token of its own; make one for this host: windfall token create",
-        )
     if pools != {token.pool} or not re.fullmatch(rf"{re.escape(token.pool)}-(m\d+|\d+-\d+|doctor-\w+)", name):
         raise OtherPool(
             f"a token of pool '{token.pool}' is not for host '{name}' of pool '{said}'",
@@ -147,6 +171,20 @@ def check_host(state: State, token: PoolToken, name: str, boot: str, ad: Mapping
         )
     if token.pool not in state.supply.pools and token.pool not in state.fleet.offers and not goes_on:
         raise OtherPool(f"there is no pool '{token.pool}' any more", hint="see them: windfall pool list")
+
+
+def _comes_back(state: State, name: str, host: Host | None, new_secret: bool) -> bool:
+    """Whether the host of a ticket has enrolled before, and shows its secret. TicketUsed if another worker shows it."""
+    number = re.fullmatch(r".*-m(\d{1,15})", name)
+    machine = None if number is None else state.fleet.machines.get(int(number[1]))
+    if number is not None and (machine is None or not machine.there or machine.host_name != name):
+        raise TicketUsed(f"machine '{name}' is not rented any more", hint="see them: windfall pool list")
+    if new_secret and (host is not None or (machine is not None and machine.host)):
+        raise TicketUsed(
+            f"the ticket of host '{name}' was used", hint="it enrols one worker; the pool gives the next one a new one"
+        )
+    # It is the machine itself, after a stop that may have been longer than the life of its ticket.
+    return machine is not None and host is not None
 
 
 def _number(value: object) -> int:

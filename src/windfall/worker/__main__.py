@@ -100,8 +100,8 @@ def parser(prog: str) -> argparse.ArgumentParser:
     add(
         "--server",
         metavar="URL",
-        help="the server, and its standbys: URL1,URL2 (default: WINDFALL_SERVER); -: they and the token come by "
-        "standard input",
+        help="the server, and its standbys: URL1,URL2 (default: WINDFALL_SERVER); -: they come by standard input, in "
+        "the next line the token, and behind it the host's secret if that is to be kept in memory alone",
     )
     add("--token", metavar="T", help="a token of role worker (default: WINDFALL_TOKEN)")
     add("--token-file", metavar="FILE", help="read the token from a file, so that `ps` does not show it")
@@ -183,9 +183,10 @@ def _is_address(url: str) -> bool:
 
 def address_of(args: argparse.Namespace) -> Address:
     url = args.server or os.environ.get("WINDFALL_SERVER")
-    token = args.token or os.environ.get("WINDFALL_TOKEN") or ""
+    token, secret = args.token or os.environ.get("WINDFALL_TOKEN") or "", ""
     if url == "-":
-        url, token = sys.stdin.readline().strip(), sys.stdin.readline().strip()
+        url = sys.stdin.readline().strip()
+        token, _, secret = sys.stdin.readline().strip().partition(" ")
         if not url:
             raise Usage("no address came by the standard input")
     if not url:
@@ -208,7 +209,9 @@ def address_of(args: argparse.Namespace) -> Address:
         raise Usage("no usable token given\n  add --token-file FILE or set WINDFALL_TOKEN (windfall token create)")
     if args.cafile and not os.access(args.cafile, os.R_OK):
         raise Usage(f"{args.cafile}: the certificate cannot be read")
-    return Address(url, token, args.cafile)
+    if secret and not re.fullmatch(r"[0-9A-Za-z]{64}", secret):
+        raise Usage("the host's secret has 64 letters and digits")
+    return Address(url, token, args.cafile, secret)
 
 
 def _options(args: argparse.Namespace) -> Options:

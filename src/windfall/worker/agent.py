@@ -85,7 +85,9 @@ class Agent:
         self._boot = secrets.token_hex(8)
         folder = os.path.join(options.folder, self.host)
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        options.address.secret = secrets.token_hex(32) if options.forget_token_file else identity.secret(folder)
+        options.address.secret = options.address.secret or (
+            secrets.token_hex(32) if options.forget_token_file else identity.secret(folder)
+        )
         self._ad = identity.advertisement(
             self.host, options.slots, options.pool, options.tags, options.folder, options.memory_mb
         )

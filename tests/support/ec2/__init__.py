@@ -49,6 +49,7 @@ class Cloud:
         """Fields of a [[pool]] of kind `ec2` that rents here, quick enough for tests."""
         return {
             "regions": ["us-east-1"], "zones": [ZONE_A, ZONE_B], "types": ["c5.large"], "image": IMAGE,
+            "account": "root",  # none is made on the host of the tests
             "endpoint": self.proxy.url, "folder": str(self.folder / "machines"), "python": sys.executable,
             "interval": 0.25, "prices_every": 0.5, "notices_every": 0.25, "boot": 1.0, "minimum": 0.0,
             "calls_per_s": 200.0, **other,

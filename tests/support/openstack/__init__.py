@@ -57,6 +57,7 @@ class NovaCloud:
     def settings(self, **other: object) -> Json:
         """Fields of a [[pool]] of kind `openstack` here, quick enough for tests."""
         return {
+            "account": "root",  # none is made on the host of the tests
             "prices": {"normal": 0.05}, "preemptible_prices": {"spare": 0.01}, "image": IMAGE, "networks": ["none"],
             "folder": str(self.folder / "machines"), "python": sys.executable, "interval": 0.5, "boot": 5.0, **other,
         }  # fmt: skip

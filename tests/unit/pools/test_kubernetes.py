@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import io
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -87,8 +89,8 @@ def test_the_secret_belongs_to_the_job_and_the_token_stands_nowhere_else():
 def test_the_command_of_a_pod_is_that_of_a_worker():
     container = made(KubernetesSettings(python="python3.12"), 4, True)["spec"]["template"]["spec"]["containers"][0]
     assert container["command"] == [
-        "python3.12", "/windfall/given/run.py", "86400", "--server", "http://head:7272",
-        "--token-file", "/windfall/given/token", "--dir", "/windfall/work", "--cafile", "/windfall/given/ca.pem",
+        "python3.12", "/windfall/given/run.py", "86400", "http://head:7272", "/windfall/given/token",
+        "--dir", "/windfall/work", "--cafile", "/windfall/given/ca.pem",
         "--name", "k-1-1", "--pool", "k", "--slots", "4", "--idle-exit", "60", "--unreachable-exit", "3600",
     ]  # fmt: skip
 
@@ -329,10 +331,37 @@ def test_a_pod_becomes_the_worker_and_knows_what_is_left_of_its_lifetime(tmp_pat
     monkeypatch.setattr(pod_main.os, "execv", lambda path, argv: became.append(argv))
     monkeypatch.setattr(pod_main.time, "time", lambda: tmp_path.stat().st_ctime + 1000)
     pod_main.os.utime(tmp_path, (0, pod_main.time.time() - 300))  # the image was pulled for five minutes
-    options = ["--server", "http://head:1", "--dir", str(tmp_path), "--name", "h"]
-    pod_main.main(["3600", *options])
-    assert became == [[sys.executable, str(tmp_path / "worker.pyz"), *options, "--lifetime", "3300s"]]
+    given = []
+    monkeypatch.setattr(pod_main, "give", lambda *words: given.append(words))
+    options = ["--dir", str(tmp_path), "--name", "h"]
+    pod_main.main(["3600", "http://head:1", "ticket", *options])
+    assert became == [[sys.executable, str(tmp_path / "worker.pyz"), "--server", "-", *options, "--lifetime", "3300s"]]
     assert (tmp_path / "worker.pyz").read_bytes() == b"('http://head:1', '', 60.0)"
+    assert given == [("http://head:1", "ticket")]
+
+
+def test_a_pod_gives_its_worker_a_secret_that_is_in_no_file(tmp_path):
+    (tmp_path / "ticket").write_text("wfp_ticket\n")
+    code = "from windfall.pools.kubernetes.pod_main import give; import sys; give(*sys.argv[1:]); "
+    code += "print(input(), input())"
+    command = [sys.executable, "-c", code, "http://head:1", str(tmp_path / "ticket")]
+    said = [subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout for _ in range(2)]
+    assert all(re.fullmatch(r"http://head:1 wfp_ticket [0-9a-f]{64}\n", each) for each in said) and said[0] != said[1]
+    assert [path.name for path in tmp_path.iterdir()] == ["ticket"]
+
+
+def test_a_pod_fetches_the_worker_from_the_standby_if_its_server_is_away(monkeypatch):
+    asked = []
+
+    def urlopen(url, **_):
+        asked.append(url)
+        if "one" in url:
+            raise OSError("away")
+        return io.BytesIO(b"worker")
+
+    monkeypatch.setattr(pod_main.urllib.request, "urlopen", urlopen)
+    assert pod_main.fetch("http://one:1,http://two:2/", "", 0.0) == b"worker"
+    assert asked == ["http://one:1/worker.pyz", "http://two:2/worker.pyz"]
 
 
 def test_a_pod_that_cannot_reach_the_server_says_so():

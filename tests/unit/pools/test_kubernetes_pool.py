@@ -31,10 +31,13 @@ from windfall.pools.kubernetes.answers import ApiError, failure
 from windfall.pools.kubernetes.manifest import HOST
 from windfall.pools.kubernetes.pool import KubernetesPool
 from windfall.pools.kubernetes.settings import KubernetesSettings
+from windfall.pools.starting.secrets import ticket
+from windfall.server.pool_tokens import PoolTokens
 
 ORDER = Order("k-1-1", 2)
 NOW_T = 1000.0
 CHANGED = threading.Event()
+TOKENS = PoolTokens(b"k" * 32)
 
 
 class Stand:
@@ -42,7 +45,7 @@ class Stand:
 
     def __init__(self, folder: Path) -> None:
         self.api, self.folder, self.now_t = FakeApi(), folder, NOW_T
-        (folder / "token").write_text("one")
+        (folder / "token").write_text(TOKENS.make("k", 60.0, 1.0))
         self._pools: list[KubernetesPool] = []
 
     def pool(self, directory: str = "pool", **settings: object) -> KubernetesPool:
@@ -270,10 +273,11 @@ def test_a_job_of_the_same_labels_and_another_name_is_not_ours(stand):
 def test_a_worker_that_waits_for_long_gets_the_token_of_now(stand):
     pool = stand.pool()
     id = started(pool)
-    (stand.folder / "token").write_text("two")
+    now = TOKENS.make("k", 60.0, 2.0)
+    (stand.folder / "token").write_text(now)
     until(lambda: rows(pool) and stand.api.count("PATCH", "secrets"))
     data = stand.api.objects["secrets", id]["data"]
-    assert base64.b64decode(data["token"]) == b"two"
+    assert base64.b64decode(data["token"]).decode() == ticket(now, "k-1-1")
     rows(pool)
     assert stand.api.count("PATCH", "secrets") == 1
 

@@ -32,6 +32,8 @@ from windfall.pools.openstack.doctor import examine
 from windfall.pools.openstack.pool import OpenStackPool
 from windfall.pools.openstack.settings import OpenStackSettings, check_settings
 from windfall.pools.openstack.sight import ending_of, failure_of, sighted, time_of
+from windfall.pools.starting.secrets import ticket
+from windfall.server.pool_tokens import PoolTokens
 
 ME = {"windfall:state": "me", "windfall:pool": "p"}
 FLAVORS = [
@@ -84,7 +86,7 @@ def _settings(**other):
 
 
 def _pool(tmp_path, compute, limit=5, owner="me", **other):
-    (tmp_path / "token").write_text("wf_token")
+    (tmp_path / "token").write_text(PoolTokens(b"k" * 32).make("p", 60.0, 0.0))
     place = Place("http://w:1", tmp_path / "token", tmp_path / "pool", owner=owner)
     return OpenStackPool(PoolConfig("p", "openstack", limit, settings=_settings(**other)), place, compute=compute)
 
@@ -177,7 +179,8 @@ def test_a_hint_is_sent_only_where_the_flavor_says_nothing(tmp_path):
     pool.start(_order(pool, 3, "on-demand", "normal"))
     assert ["os:scheduler_hints" in body for body in compute.bodies] == [False, True, False]
     script = base64.b64decode(compute.bodies[0]["server"]["user_data"]).decode()
-    assert "wf_token" in script and "http://w:1/worker.pyz" in script
+    assert ticket((tmp_path / "token").read_text(), "p-1") in script and " http://w:1 " in script
+    assert (tmp_path / "token").read_text() not in script, "the token of the pool stays with the pool"
 
 
 def test_no_room_is_an_error_at_once_and_leaves_nothing(tmp_path):

@@ -9,11 +9,13 @@ from msgspec.structs import replace
 
 from tests.support.engine.hand import Hand
 from windfall.core.events import HostAsked, OffersConfigured, PoolsConfigured
+from windfall.core.liveness.forgetting import TICKET_S
 from windfall.core.state.hosts.pools import PoolRules
+from windfall.core.state.renting.fleet import MachineState
 from windfall.errors import BadCredentials
 from windfall.planning.offers import Offer
-from windfall.pools.starting.secrets import narrowed, without_tokens
-from windfall.server.pool_tokens import OtherPool, PoolTokens, check_host, open_tokens
+from windfall.pools.starting.secrets import narrowed, ticket, without_tokens
+from windfall.server.pool_tokens import OtherPool, PoolTokens, TicketUsed, check_host, open_tokens
 from windfall.store.memory import MemoryStore
 
 TOKENS = PoolTokens(b"k" * 32)
@@ -80,6 +82,77 @@ def test_a_token_of_one_host_lets_no_other_in_and_its_successor_neither():
         with pytest.raises(OtherPool):
             check_host(state(), held, "a-3-2", "b1", {"pool": "a"}, 10.0)
     assert (successor.host, successor.ends_t) == ("a-3-1", 100.0)
+
+
+@given(pool=NAMES, number=integers(1, 10**6))
+def test_a_ticket_is_good_for_its_host_alone_and_is_made_into_no_other_token(pool, number):
+    host = f"{pool}-{number}-1"
+    token = TOKENS.make(pool, 60.0, 0.0)
+    once = ticket(token + "\n", host)
+    assert TOKENS.read(once) == replace(TOKENS.read(token), host=host, once=True)
+    assert once not in without_tokens(f"sh: --token {once}: not found")
+    for forged in (
+        once.replace("~once", ""), once.replace(host, f"{pool}-{number}-2"), narrowed(once, host) + "x",
+        narrowed(token, host).replace(host, f"{host}~once"),
+    ):  # fmt: skip
+        with pytest.raises(BadCredentials):
+            TOKENS.read(forged)
+
+
+def test_a_ticket_enrols_its_host_once_and_then_helps_nobody_who_does_not_show_its_secret():
+    once = TOKENS.read(ticket(TOKENS.make("a", 60.0, 0.0), "a-3-1"))
+    check_host(state(), once, "a-3-1", "boot", {"pool": "a"}, 10.0)
+    for token in (once, TOKENS.read(TOKENS.renewed(once, 40.0) or "")):
+        with pytest.raises(TicketUsed):
+            check_host(state("a-3-1"), token, "a-3-1", "mine", {"pool": "a"}, 41.0, new_secret=True)
+        check_host(state("a-3-1"), token, "a-3-1", "boot", None, 41.0, new_secret=False)
+        with pytest.raises(OtherPool):
+            check_host(state(), token, "a-3-2", "boot", {"pool": "a"}, 41.0)
+
+
+def test_the_ticket_of_a_host_that_has_left_is_used():
+    hand = Hand()
+    hand.step(PoolsConfigured(0.0, [PoolRules("a", limit=4)]))
+    hand.step(HostAsked(1.0, "a-3-1", "boot", 1, 0, 1, {"pool": "a"}))
+    hand.step(HostAsked(2.0, "a-3-1", "boot", 2, 0, 1, leaving="idle"))
+    with pytest.raises(TicketUsed):
+        check_host(
+            hand.state, TOKENS.read(ticket(TOKENS.make("a", 60.0, 0.0), "a-3-1")), "a-3-1", "x", {"pool": "a"}, 3.0
+        )
+
+
+def rented(phase: str = "running", host: int = 1, name: str = "cloud-m7"):
+    found = state(name if host else "", pool="cloud")
+    found.fleet.machines[7] = MachineState(
+        7, 1, Offer(name="x", price_usd=1.0, pool="cloud"), 0.0, phase=phase, host=host
+    )
+    return found
+
+
+def test_a_machine_that_was_stopped_for_longer_than_its_ticket_lives_comes_back_with_its_secret_alone():
+    once = TOKENS.read(ticket(TOKENS.make("cloud", 60.0, 0.0), "cloud-m7"))
+    ad = {"pool": "cloud", "machine": 7}
+    check_host(rented("hibernated"), once, "cloud-m7", "again", ad, 9000.0, new_secret=False)
+    with pytest.raises(TicketUsed):
+        check_host(rented("hibernated"), once, "cloud-m7", "again", ad, 9000.0, new_secret=True)
+    with pytest.raises(TicketUsed, match="not rented any more"):
+        check_host(rented("ended"), once, "cloud-m7", "again", ad, 9000.0, new_secret=False)
+
+
+def test_the_ticket_of_a_machine_is_used_also_if_its_host_was_forgotten():
+    once = TOKENS.read(ticket(TOKENS.make("cloud", 60.0, 0.0), "cloud-m7"))
+    ad = {"pool": "cloud", "machine": 7}
+    check_host(rented("pending", host=0), once, "cloud-m7", "b", ad, 10.0)
+    forgotten = rented("running", host=0)
+    forgotten.fleet.machines[7].host = 3
+    for used in (forgotten, state()):
+        with pytest.raises(TicketUsed):
+            check_host(used, once, "cloud-m7", "b", ad, 10.0)
+
+
+def test_no_ticket_lives_longer_than_hosts_of_pools_are_known():
+    once = TOKENS.read(ticket(TOKENS.make("a", 9 * TICKET_S, 0.0), "a-3-1"))
+    assert (once.ends_t, once.life_s) == (TICKET_S, TICKET_S)
 
 
 def test_the_file_of_a_pool_never_keeps_a_narrowed_token(tmp_path):

@@ -14,6 +14,10 @@ from tests.support.server.asgi import InProcess
 from tests.unit.server.test_bounds import result
 from windfall.client.results import TaskFailed, tasks_of
 from windfall.client.transport import Frame
+from windfall.core.events import PoolsConfigured
+from windfall.core.state.hosts.pools import PoolRules
+from windfall.pools.starting.secrets import ticket
+from windfall.server.pool_tokens import PoolTokens
 from windfall.wire import HOST_SECRET, VERSION, frames
 
 
@@ -71,6 +75,39 @@ def test_no_worker_speaks_for_a_host_that_showed_another_secret(server):
     assert server.get("/v1/jobs/1")[1]["tasks"]["running"] == 1
     server.n["victim"] = 1
     assert ask(server, "victim", "mine", results=[result()])[0] == 200
+    assert server.get("/v1/jobs/1")[1]["tasks"]["done"] == 1
+
+
+def tried_without_secret(server: InProcess, once: str) -> set[int]:
+    """What the holder of a ticket is answered, at every route that its role reaches, under this and another name."""
+    found = set()
+    blob = f"/v1/blobs/{sha256(b'x').hexdigest()}"
+    for secret in ({}, {HOST_SECRET.lower(): "theirs"}):
+        headers = {"authorization": f"Bearer {once}", **secret}
+        found |= {server.run(server.full(method, blob, b"x", headers))[0] for method in ("HEAD", "GET", "PUT")}
+        for host in ("p-1-1", "p-1-2"):
+            found.add(server.exchange(host, boot="new", n=1, ad={"pool": "p"}, headers=headers)[0])
+    return found
+
+
+def test_what_a_task_reads_from_user_data_is_worth_nothing_once_its_host_has_enrolled(server):
+    now = server.service.driver.clock()
+
+    async def configure() -> None:
+        await server.driver.submit([PoolsConfigured(now, [PoolRules("p", limit=4)])])
+
+    server.run(configure())
+    tokens = server.service.tokens.pools = PoolTokens(b"k" * 32)
+    once = ticket(tokens.make("p", 3600.0, now), "p-1-1")
+    server.submit(2)
+    mine = {"authorization": f"Bearer {once}", HOST_SECRET: "mine"}
+    assert server.exchange("p-1-1", ad={"pool": "p"}, headers=mine)[0] == 200
+    assert tried_without_secret(server, once) == {403, 503}, "its name is in use"
+    blob = f"/v1/blobs/{sha256(b'x').hexdigest()}"
+    assert server.run(server.full("PUT", blob, b"x", {name.lower(): text for name, text in mine.items()}))[0] == 201
+    server.n["p-1-1"] = 1
+    assert server.exchange("p-1-1", results=[result()], leaving="idle", headers=mine)[0] == 200
+    assert tried_without_secret(server, once) == {403}, "its name is not free, either"
     assert server.get("/v1/jobs/1")[1]["tasks"]["done"] == 1
 
 

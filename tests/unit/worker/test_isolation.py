@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
+
+import pytest
 
 from tests.support.engine.hand import Hand
 from windfall.core.matching.ads import host_ad
@@ -20,6 +24,19 @@ def test_the_memory_of_a_worker_is_hidden():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == ["0", "1"]
+
+
+@pytest.mark.skipif(os.getuid() != 0 or not shutil.which("setpriv"), reason="root and setpriv are needed")
+def test_root_without_the_capability_to_trace_cannot_read_the_memory_of_a_worker():
+    """As in a container: its root is without SYS_PTRACE."""
+    program = "import sys; from windfall.worker.running import system; print(system.hide_memory(), flush=True); input()"
+    look = "import sys; open(f'/proc/{sys.argv[1]}/mem', 'rb').close()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as hidden:
+        assert hidden.stdout is not None and hidden.stdout.readline() == b"True\n"
+        command = ["setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace", sys.executable, "-c", look]
+        tried = subprocess.run([*command, str(hidden.pid)], capture_output=True, text=True, timeout=60, check=False)
+        hidden.kill()
+    assert tried.returncode == 1 and "PermissionError" in tried.stderr
 
 
 def test_the_files_of_a_worker_are_hidden_behind_what_the_task_is_shown(tmp_path):

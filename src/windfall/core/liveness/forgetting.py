@@ -1,8 +1,9 @@
 """Which hosts that have left are forgotten: by age, and beyond a number. Pure: looks and chooses.
 
 Kept are hosts that an operator has blocked or drained, those on probation, and those that unfinished work or an open
-bill names; until they are old, also those whose processes may still have a GPU or a licence. What the forgotten ones
-have done together is kept by pool (state.hosts.forgotten).
+bill names; until they are old, also those whose processes may still have a GPU or a licence, and for a day those that a
+pool has started: the ticket that one of them was given enrols nobody else as long as it is known. What the forgotten
+ones have done together is kept by pool (state.hosts.forgotten).
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ EVERY_S = 3600.0
 """Between two looks at ages."""
 LEFT_BETWEEN_LOOKS = 0.1
 """Hosts that leave between two looks whether too many have, as a share of all: a look goes through all of them."""
+TICKET_S = 86400.0
+"""Seconds after its last exchange for which a host that a pool has started is known: no ticket lives longer."""
 MOST_SUMS = 1000
 """Pools, and owners, whose forgotten hosts have a sum of their own; those of others are under the empty name."""
 
@@ -37,7 +40,7 @@ def look(state: State, t: float, judged: TimeJudged) -> None:
             next_t = min(next_t, old_t)
             break
         may_run = host.times.heard_t + 2 * settings.lease_s > t or (old_t > t and bool(host.units))
-        if may_run or host.number in named or _is_marked(host, t):
+        if may_run or _may_have_ticket(state, host, t) or host.number in named or _is_marked(host, t):
             next_t = t  # as soon as ages are looked at again
         else:
             has_worked = bool(host.owner and (host.record.results or host.record.granted_s))
@@ -45,6 +48,13 @@ def look(state: State, t: float, judged: TimeJudged) -> None:
             judged.forgotten.append((host.number, _sum_of(pools, host.pool), owner))
     judged.forget_t = max(next_t, t + EVERY_S)
     judged.forget_beyond = len(gone) - len(judged.forgotten) + int(LEFT_BETWEEN_LOOKS * len(hosts))
+
+
+def _may_have_ticket(state: State, host: Host, t: float) -> bool:
+    if host.times.heard_t + TICKET_S <= t:
+        return False
+    pool = state.supply.pools.get(host.pool)
+    return host.pool in state.fleet.offers or (pool is not None and not pool.rules.joins_itself)
 
 
 def _sum_of(names: set[str], name: str) -> str:

@@ -115,10 +115,11 @@ def _user_data(pool: PoolConfig, place: Place, order: Order, rentable: Rentable)
         options += ["--tag", f"{key}={value}"]
     return user_data(
         server=server_of(place, settings.server),
-        token=place.token_for(order.host),
+        ticket=place.ticket_for(order.host),
         certificate=Path(place.cafile).read_text() if place.cafile else "",
         folder=f"{settings.folder}/{order.host}",
         python=settings.python,
+        account=settings.account,
         patience_s=pool.unreachable_exit_s,
         options=options,
     )

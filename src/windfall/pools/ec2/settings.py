@@ -8,6 +8,7 @@ from msgspec import Struct, field
 
 from windfall.errors import BadInput
 from windfall.pools.kinds import PoolConfig
+from windfall.pools.starting.shipped import check_account
 from windfall.units import parse_duration
 
 ON_DEMAND, SPOT = "on-demand", "spot"
@@ -66,6 +67,8 @@ class Ec2Settings(Struct, forbid_unknown_fields=True):
     """The Python (3.8 or newer) of the image."""
     folder: str = "/var/lib/windfall"
     """Folder of the worker on the machine."""
+    account: str = "windfall"
+    """Account of the worker and its tasks, made if it is not there. Tasks of `root` read all that the worker has."""
     interval: str | float = "10s"
     """Time between two looks at the machines."""
     prices_every: str | float = "5m"
@@ -108,6 +111,7 @@ def check_settings(pool: PoolConfig, where: str) -> None:
     if not settings.image and not settings.launch_template:
         hint = f'say image = "ami-...", or launch_template = "NAME"; {HOWTO}'
         raise BadInput(f"{where}: it names no image and no launch template", hint=hint)
+    check_account(settings.account, where)
     _check_choices(settings, where)
     _check_numbers(settings, where)
 

@@ -129,16 +129,18 @@ def _pod(pool: PoolConfig, worker: Worker, order: Order, server: str, has_certif
 
 def _container(pool: PoolConfig, order: Order, server: str, has_certificate: bool) -> Json:
     settings: KubernetesSettings = pool.settings
-    options = ["--server", server, "--token-file", f"{GIVEN}/{TOKEN}", "--dir", WORK]
+    options = ["--dir", WORK]
     options += ["--cafile", f"{GIVEN}/{CERTIFICATE}"] if has_certificate else []
     options += worker_options(order, pool)
     lifetime = str(int(seconds(settings, "lifetime")))
     return {
         "name": "worker",
         "image": settings.image,
-        "command": [settings.python, f"{GIVEN}/{RUN}", lifetime, *options],
+        "command": [settings.python, f"{GIVEN}/{RUN}", lifetime, server, f"{GIVEN}/{TOKEN}", *options],
         "env": [{"name": name, "value": value} for name, value in settings.env.items()],
         "resources": resources(settings, order.slots),
+        # Images often run as root: without this capability root cannot read the memory of the worker, either.
+        "securityContext": {"capabilities": {"drop": ["SYS_PTRACE"]}},
         # The end of its log stands in the pod's status then: nobody needs the right to read logs.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [

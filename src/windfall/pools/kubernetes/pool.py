@@ -187,7 +187,7 @@ class KubernetesPool:
     def _make_secret(self, kept: Kept) -> PoolError | None:
         """Give the worker what it needs, unless an earlier call did."""
         try:
-            token = self._place.token_for(kept.host)
+            token = self._place.ticket_for(kept.host)
             certificate = Path(self._place.cafile).read_text() if self._place.cafile else ""
         except OSError as error:
             return PoolError(f"{error.filename}: {error.strerror or error}", TRANSIENT)
@@ -267,7 +267,7 @@ class KubernetesPool:
             self._make_secret(kept)
             return
         try:
-            token = self._place.token_for(kept.host)
+            token = self._place.ticket_for(kept.host)
         except OSError:
             return
         if kept.token == _digest(token):

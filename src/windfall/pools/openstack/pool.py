@@ -268,10 +268,11 @@ class OpenStackPool:
             options += ["--tag", f"{key}={value}"]
         script = user_data(
             server=server,
-            token=self._place.token_for(order.host),
+            ticket=self._place.ticket_for(order.host),
             certificate=Path(self._place.cafile).read_text() if self._place.cafile else "",
             folder=f"{settings.folder}/{order.host}",
             python=settings.python,
+            account=settings.account,
             patience_s=self._pool.unreachable_exit_s,
             options=options,
         )

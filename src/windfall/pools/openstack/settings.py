@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from windfall.errors import BadInput
 from windfall.pools.kinds import PoolConfig
+from windfall.pools.starting.shipped import check_account
 from windfall.units import parse_duration
 
 HOWTO = "see docs/howto/openstack.md"
@@ -46,6 +47,8 @@ class OpenStackSettings(Struct, forbid_unknown_fields=True):
     """The Python (3.8 or newer) of the image."""
     folder: str = "/var/lib/windfall"
     """Folder of the worker on the machine."""
+    account: str = "windfall"
+    """Account of the worker and its tasks, made if it is not there. Tasks of `root` read all that the worker has."""
     interval: str | float = "10s"
     """Time between two looks at the servers."""
     accepted_within: str | float = "15s"
@@ -62,6 +65,7 @@ def check_settings(pool: PoolConfig, where: str) -> None:
         raise BadInput(f"{where}: it names no flavors and prices", hint=hint)
     if not settings.image:
         raise BadInput(f"{where}: it names no image", hint=f"say image = ID (openstack image list); {HOWTO}")
+    check_account(settings.account, where)
     tables = {"prices": settings.prices, "preemptible_prices": settings.preemptible_prices, "speed": settings.speed}
     for name, table in tables.items():
         if bad := next((key for key, value in table.items() if not 0 < value < MOST_USD_PER_H), None):

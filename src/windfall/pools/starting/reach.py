@@ -18,10 +18,11 @@ def reach(place: Place, stated: str) -> Check:
     what = f"machines can reach the server at {server}"
     if not stated and is_loopback(server):
         return Check(what, "the server listens on this host only", LISTEN)
-    try:
-        context = ssl.create_default_context(cafile=place.cafile) if place.cafile else None
-        with urllib.request.urlopen(f"{server.rstrip('/')}/worker.pyz", timeout=10, context=context) as answer:
-            answer.read(1)
-    except (OSError, ValueError) as error:
-        return Check(what, f"not even from here: {error}", "see `server` in the settings, and the firewall")
+    context = ssl.create_default_context(cafile=place.cafile) if place.cafile else None
+    for url in server.split(","):  # a standby answers as well
+        try:
+            with urllib.request.urlopen(f"{url.rstrip('/')}/worker.pyz", timeout=10, context=context) as answer:
+                answer.read(1)
+        except (OSError, ValueError) as error:
+            return Check(what, f"not even from here: {url}: {error}", "see `server` in the settings, and the firewall")
     return Check(f"the server answers at {server}, the address that machines are given")

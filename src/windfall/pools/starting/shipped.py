@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from windfall.errors import BadInput
 from windfall.pools.contract import Order
 from windfall.pools.kinds import Place, PoolConfig
 from windfall.pools.starting.workerfile import worker_pyz
@@ -38,6 +40,12 @@ def is_loopback(url: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host in ("localhost", "")
+
+
+def check_account(account: str, where: str) -> None:
+    """BadInput if a machine could have no account of this name."""
+    if not re.fullmatch(r"[a-z_][a-z0-9_-]{0,31}", account):
+        raise BadInput(f"{where}: account = {account!r}", hint="a name of small letters and digits, as in windfall")
 
 
 def worker_options(order: Order, pool: PoolConfig) -> list[str]:

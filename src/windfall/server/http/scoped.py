@@ -11,9 +11,11 @@ from starlette.requests import Request
 from windfall.bags.rendering import Renderer
 from windfall.core.state.hosts.hosts import Host
 from windfall.core.state.jobs.bags import Bag
+from windfall.drivers.following import Following
 from windfall.errors import WindfallError
 from windfall.server.auth import Bearer, Forbidden
 from windfall.server.host_secrets import hashed, shows_none
+from windfall.server.pool_tokens import PoolToken, TicketUsed
 from windfall.server.queries.by_reference import bag_of
 from windfall.server.service import Service
 from windfall.store.contract import StoreError
@@ -33,6 +35,8 @@ WORKERS = frozenset({"worker", "pool"})
 def admit(service: Service, request: Request, path: str, bearer: Bearer) -> None:
     """Remember who asks; of a token of one user, refuse what is not that user's. `path`: that of the route."""
     request.state.bearer = bearer
+    if bearer.of is not None and bearer.of.once:
+        _check_ticket(service, request, bearer.of)
     if not bearer.user:
         return
     if path == JOB or path.startswith(JOB + "/"):
@@ -42,6 +46,16 @@ def admit(service: Service, request: Request, path: str, bearer: Bearer) -> None
             f"a token of user '{bearer.user}' sees the jobs of that user alone",
             hint="ask the operator for a token without --user",
         )
+
+
+def _check_ticket(service: Service, request: Request, ticket: PoolToken) -> None:
+    """Of a ticket, refuse whatever comes without the secret of its host: tasks can read tickets."""
+    secret, host = request.headers.get(HOST_SECRET, ""), service.state.host(ticket.host)
+    if secret and host is not None and host.access.secret == hashed(secret):
+        return
+    if isinstance(service.driver, Following):
+        raise service.driver.refusal()  # it may not know the host yet
+    raise TicketUsed(f"this is not host '{ticket.host}'", hint="a ticket is good with the secret of its host alone")
 
 
 def user_of(request: Request) -> str:

@@ -71,7 +71,7 @@ class Address:
     token: str
     cafile: str | None = None
     secret: str = ""
-    """What this host shows so that no other can speak in its name."""
+    """What this host shows so that no other can speak in its name; empty: not known yet."""
     at: int = 0
 
     @property

@@ -9,12 +9,21 @@ import pytest
 from tests.support.engine.hand import Hand
 from windfall.core.decisions import TimeJudged
 from windfall.core.engine import Engine
-from windfall.core.events import HostAsked, HostBlocked, HostDrained, ServerStarted, Settings, TimerFired
+from windfall.core.events import (
+    HostAsked,
+    HostBlocked,
+    HostDrained,
+    PoolsConfigured,
+    ServerStarted,
+    Settings,
+    TimerFired,
+)
 from windfall.core.liveness import forgetting
 from windfall.core.liveness.apply import apply_time_judged
 from windfall.core.liveness.forgetting import MOST_SUMS, look
 from windfall.core.records import decode_record, encode_record
 from windfall.core.state.hosts.hosts import GONE, ForgottenHosts, Host
+from windfall.core.state.hosts.pools import PoolRules
 from windfall.core.state.snapshot import load, save
 from windfall.core.state.state import State
 from windfall.core.wishes import due, wake_at
@@ -61,6 +70,18 @@ def test_beyond_a_number_those_heard_longest_ago_go_first():
     hand.wait(30.0)
     assert known(hand) == {"h5", "h6", "h7"}
     assert save(replayed(hand)) == save(hand.state)
+
+
+def test_a_host_that_a_pool_has_started_is_known_for_a_day_whatever_the_number():
+    """Or the ticket that it was given would enrol another worker under its name."""
+    hand = Hand(lease_s=10.0, hosts_kept=0)
+    hand.step(PoolsConfigured(hand.t, [PoolRules("p", limit=4), PoolRules("v", joins_itself=True)]))
+    for name, pool in (("p-1-1", "p"), ("v-1", "v"), ("own", "")):
+        came_once(hand, name, pool=pool)
+    hand.wait(2 * 3600)
+    assert known(hand) == {"p-1-1"}
+    hand.wait(DAY_S)
+    assert known(hand) == set()
 
 
 def test_with_no_limits_nothing_is_forgotten():

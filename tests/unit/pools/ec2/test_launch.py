@@ -17,10 +17,13 @@ from windfall.pools.ec2.launch import client_token, launch_arguments, unreachabl
 from windfall.pools.ec2.settings import Ec2Settings, launch_template
 from windfall.pools.ec2.userdata import MOST_BYTES
 from windfall.pools.kinds import Place, PoolConfig
+from windfall.pools.starting.secrets import ticket
+from windfall.server.pool_tokens import PoolTokens
 from windfall.worker import metadata
 
 ROOT = Path(__file__).parents[4]
-TOKEN = "wf_pool_secret"
+OF_POOL = PoolTokens(b"k" * 32).make("cloud", 60.0, 0.0)
+TOKEN = ticket(OF_POOL, "cloud-m7")
 
 
 def rentable(market: str = "spot", **other: object) -> Rentable:
@@ -30,7 +33,7 @@ def rentable(market: str = "spot", **other: object) -> Rentable:
 def arguments(
     tmp_path: Path, each: Rentable | None = None, cafile: str = "", host: str = "cloud-m7", **other: object
 ) -> dict:
-    (tmp_path / "token").write_text(TOKEN + "\n")
+    (tmp_path / "token").write_text(OF_POOL + "\n")
     settings = Ec2Settings(**{"types": ["c7g.*"], "image": "ami-1", **other})
     pool = PoolConfig("cloud", "ec2", settings=settings)
     place = Place("http://10.0.0.5:7272", tmp_path / "token", tmp_path, cafile, owner="me")
@@ -112,9 +115,9 @@ def test_the_script_is_valid_small_and_shows_the_token_in_no_command(tmp_path):
     subprocess.run(["sh", "-n"], input=text.encode(), check=True)
     assert len(found["UserData"].encode()) < MOST_BYTES
     assert [line for line in text.splitlines() if TOKEN in line] == [TOKEN], "a line of a file, not of a command"
-    [command] = [line for line in text.splitlines() if "--server" in line]
+    [command] = [line for line in text.splitlines() if "--server -" in line]
     for words in ("--name cloud-m7", "--machine 7", "--notices ec2", "--rebalance drain", "--cafile ca.pem",
-                  "--tag type=c7g.large", "--tag zone=r1a", "--tag gpus=1", "--token-file token"):  # fmt: skip
+                  "--tag type=c7g.large", "--tag zone=r1a", "--tag gpus=1", "start.py windfall "):  # fmt: skip
         assert words in command
     assert f"= {metadata.RECLAIMED} ]" in text, "a machine that is reclaimed must not shut itself down"
 
@@ -141,6 +144,7 @@ def test_user_data_that_ec2_would_refuse_is_an_error(tmp_path):
         ('types = ["c7g.*"]\nimage = "ami-1"\ninterval = 0', "interval"),
         ('types = ["c7g.*"]\nimage = "ami-1"\ncalls_per_s = 0', "calls_per_s"),
         ('types = ["c7g.*"]\nimage = "ami-1"\non_demand_prices = { "c7g.large" = -1.0 }', "c7g.large"),
+        ('types = ["c7g.*"]\nimage = "ami-1"\naccount = "x; reboot"', "account = 'x; reboot'"),
         ('types = ["c7g.*"]\nimage = "ami-1"\ntags = { "windfall:x" = "y" }', "windfall:x"),
         ('types = ["c7g.*"]\nimage = "ami-1"\nregion = "r1"', "did you mean 'regions'"),
     ],

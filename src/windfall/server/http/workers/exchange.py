@@ -126,7 +126,7 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
     if host is None or host.state == GONE:
         check_room(service)
     if token is not None:
-        check_host(state, token, ask.host, ask.boot, ask.ad, now)
+        check_host(state, token, ask.host, ask.boot, ask.ad, now, bool(shown))
     arrival = service.arrived(ask.host)
     repeated = host is not None and host.session.n == ask.n and host.session.boot == ask.boot
     events: list[AnyEvent] = []
