@@ -12,9 +12,11 @@ from tests.support.engine.hand import Hand
 from windfall.core.decisions import TimeJudged
 from windfall.core.events import IDLE_SLOTS, QUEUED
 from windfall.core.state.jobs.columns import HELD
+from windfall.core.wishes import due
 from windfall.policy import compile_policies
 
 CYCLE_S = 60.0
+NEVER_S = 100_000
 conditions = st.sampled_from(
     [
         ("true", lambda n, age_s, errors: True),
@@ -88,13 +90,13 @@ def eligible_for_idle_slots(hand: Hand, holds: dict[int, object], name: str) -> 
     return found
 
 
-def driven(kind: str, made: list, moves: list, check, ask=Hand.tasks) -> Hand:
-    hand = Hand(compile_policies, replication_cycle_s=CYCLE_S, max_replicas=3)
+def driven(kind: str, made: list, moves: list, check, ask=Hand.tasks, deadline_s=NEVER_S, **settings) -> Hand:
+    hand = Hand(compile_policies, replication_cycle_s=CYCLE_S, max_replicas=3, **settings)
     holds = {}
     for tasks, (text, holds_if), priority, cap in made:
         bag = hand.submit(
             tasks, priority=float(priority), replication=kind, max_replicas=cap,
-            policies={"ReplicationRequirements": text, "Deadline": "100000"},
+            policies={"ReplicationRequirements": text, "Deadline": str(deadline_s)},
         )  # fmt: skip
         holds[bag.number] = holds_if
     held: list[list] = [[], [], [], []]
@@ -114,8 +116,6 @@ def driven(kind: str, made: list, moves: list, check, ask=Hand.tasks) -> Hand:
 @settings(deadline=None, max_examples=80)
 @given(st.lists(bags, min_size=1, max_size=3), steps)
 def test_a_replication_cycle_queues_what_algorithm_2_queues(made, moves):
-    from windfall.core.wishes import due
-
     def check(hand, holds):
         expected = replicas_by_the_book(hand, holds)
         before = len(hand.log)
@@ -163,6 +163,33 @@ def test_a_host_with_idle_slots_gets_the_replicas_that_algorithm_2_makes(made, m
         return keys
 
     driven(IDLE_SLOTS, ranked, moves, lambda hand, holds: hand.wait(0), ask)
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.lists(bags, min_size=1, max_size=3), steps, st.sampled_from([QUEUED, IDLE_SLOTS]), st.sampled_from([40, 100]))
+def test_an_attempt_beyond_its_deadline_has_failed_and_its_task_is_queued_again(made, moves, kind, deadline_s):
+    """The first half of algorithm 2: for each running job, if t > deadline, a new replica is enqueued and it failed."""
+
+    def check(hand, holds):
+        running = {
+            (bag.number, task): {attempt.number: hand.t - attempt.sent >= deadline_s for attempt in attempts}
+            for bag in hand.state.bags.values()
+            for task, attempts in bag.attempts.live.items()
+        }
+        late = {(*key, number) for key, attempts in running.items() for number in attempts if attempts[number]}
+        before = len(hand.log)
+        for event in due(hand.state, hand.t):
+            hand.step(event)
+        decided = [record.decided for record in hand.log[before:] if isinstance(record.decided, TimeJudged)]
+        assert {entry[:3] for judged in decided for entry in judged.expired} == late
+        for (job, task), attempts in running.items():
+            bag = hand.state.bags[job]
+            still = [attempt.number for attempt in bag.attempts.live.get(task, ())]
+            assert still == [number for number, is_late in attempts.items() if not is_late]
+            waits = task in [waiting for queue in bag.queues.by_class for waiting in queue]
+            assert waits == (not still), "queued again exactly if no other replica of it runs"
+
+    driven(kind, made, moves, check, deadline_s=deadline_s, lease_s=float(NEVER_S))
 
 
 @settings(deadline=None, max_examples=80)
