@@ -161,6 +161,8 @@ class Bag(Struct, frozen=True, kw_only=True):
     estimates_of: tuple[float | None, ...] = ()
     """What planners are told of each task, where that is known and is not `told`."""
     arrivals_s: tuple[float, ...] = ()
+    unfinished: tuple[tuple[int, int, float], ...] = ()
+    """(task, attempt, seconds): attempts of a replayed log that were cut short take at least as long, at speed 1."""
 
 
 class SharedFleet(Struct, frozen=True, kw_only=True):

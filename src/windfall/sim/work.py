@@ -34,6 +34,8 @@ class Work:
         self.moment = stream(seed, f"bag/{self.name}/moment")
         self.delay = stream(seed, f"bag/{self.name}/delay")
         self.drag = stream(seed, f"bag/{self.name}/drag")
+        self.unfinished = {(task, attempt): least_s for task, attempt, least_s in bag.unfinished}
+        """Attempts that take at least this long, on a host of speed 1."""
 
     def named_s(self, task: int) -> float:
         """The named run time of a task; the true one differs by its error."""

@@ -543,7 +543,10 @@ class World:
         now = now if now > host.warm_t else host.warm_t
         if host.black_hole:
             return Running(now, now + pool.black_hole_after_s, 0.0, EXIT_CODE)
-        cpu_s = work.run_s(task) / (host.speed if host.offer is None else host.offer.speed_for(work.class_of(task)))
+        work_s = work.run_s(task)
+        if work.unfinished:
+            work_s = max(work_s, work.unfinished.get((task, attempt), 0.0))
+        cpu_s = work_s / (host.speed if host.offer is None else host.offer.speed_for(work.class_of(task)))
         if pool.stragglers and work.drag(task, attempt) < pool.stragglers:
             cpu_s *= max(1.0, ground.drag(work.drag(task, -attempt)))
         saves = None
@@ -551,7 +554,7 @@ class World:
             saved_s = self.saver.saved.get((job, task), 0.0)
             bag = work.bag
             every_s = host.every_s.pop(key, bag.checkpoint_every_s)
-            cpu_s, saves = checkpoints.begin(work.run_s(task), cpu_s, saved_s, bag.checkpoint_mb, every_s)
+            cpu_s, saves = checkpoints.begin(work_s, cpu_s, saved_s, bag.checkpoint_mb, every_s)
         cause = DONE_CODE
         if host.errors and work.luck(task, attempt) < host.errors:
             cause = EXIT_CODE

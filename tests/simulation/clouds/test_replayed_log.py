@@ -98,6 +98,22 @@ def test_where_plans_took_time_they_are_taken_as_they_were(how, kind):
     assert scenario.told_plans and abs(row["off_by"]) < 0.01 and abs(row["cost_off_by"]) < 0.01
 
 
+@pytest.mark.parametrize("seed", [1, 3])
+def test_an_attempt_that_was_cut_short_does_not_end_in_the_replay_although_its_task_was_quicker_later(seed):
+    seen = check(world("is reclaimed") | PLANNING, Path("seen.toml"))
+    slow_at_first = tuple((task, 1, 900.0) for task in range(seen.bags[0].tasks))
+    records = []
+    World(replace(seen, bags=(replace(seen.bags[0], unfinished=slow_at_first),)), seed, records.append, None).run(None)
+    fitted = fit_records("a log", (decode_record(encode_record(record)) for record in records))
+    scenario = fitted.scenario([])
+    assert scenario.bags[0].unfinished, "no attempt was cut short: the test shows nothing"
+    row = answer(fitted, [run(scenario, 1)[0]], changed=False)["jobs"][0]
+    assert abs(row["off_by"]) < 0.01 and abs(row["cost_off_by"]) < 0.01
+    forgotten = replace(scenario, bags=(replace(scenario.bags[0], unfinished=()),))
+    off = answer(fitted, [run(forgotten, 1)[0]], changed=False)["jobs"][0]
+    assert abs(off["off_by"]) > 0.1, "as long as the later attempt: another finish"
+
+
 def test_a_replay_without_changes_takes_the_plans_of_the_log_and_one_with_changes_asks_the_planner():
     _, records = logged(world("hibernates") | PLANNING, 1)
     fitted = fit_records("a log", iter(records))

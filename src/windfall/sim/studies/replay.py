@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
@@ -51,8 +51,15 @@ from windfall.wire.messages import CANCELLED, CAUSES, DONE, LOSSES
 NO_FAILURES = frozenset({CAUSES.index(DONE), CAUSES.index(CANCELLED)})
 """Causes for which a task is not to blame: it was done twice, or we stopped an attempt that was no longer needed."""
 LOSS_CODES = frozenset(CAUSES.index(cause) for cause in LOSSES)
+CUT_SHORT = LOSS_CODES | {CAUSES.index(CANCELLED)}
+"""Causes of attempts that would have run longer."""
 QUANTILES = 101
 READ_AT_A_TIME = 2000
+LONGER_THAN_SEEN = 1.5
+"""An attempt that was cut short takes this many times as long as was seen of it, or as long as its task took later.
+
+It had not ended, and must not end in the replay, whose clock differs from the log's by some tenths of a second.
+"""
 
 
 class SeenJob(Struct):
@@ -76,6 +83,8 @@ class SeenJob(Struct):
     """Run time of each task on a machine of speed 1."""
     held_of: dict[int, float] = field(default_factory=dict)
     """For how long each task had its slot, from being sent to its result, on a machine of speed 1."""
+    cut_s: dict[tuple[int, int], float] = field(default_factory=dict)
+    """(task, attempt): for how long an attempt that was cut short had had its slot, on a machine of speed 1."""
     classes: list[TaskClass] = field(default_factory=list)
     classes_of: list[int] = field(default_factory=list)
     """The place of each task's class among `classes`."""
@@ -202,9 +211,11 @@ class Fitted(Struct):
         return replace(bag, run_times_s=tuple(job.runs_of[task] + gap_s for task in range(job.tasks)))
 
     def _as_held(self, bag: Bag) -> Bag:
-        """Each task has its slot for as long as it had."""
+        """Each task has its slot for as long as it had, and an attempt that was cut short for longer than it had."""
         job = self._job_of(bag)
-        return replace(self._shaped(bag), run_times_s=tuple(job.held_of[task] for task in range(job.tasks)))
+        unfinished = tuple((task, number, LONGER_THAN_SEEN * cut_s) for (task, number), cut_s in job.cut_s.items())
+        run_times_s = tuple(job.held_of[task] for task in range(job.tasks))
+        return replace(self._shaped(bag), run_times_s=run_times_s, unfinished=unfinished)
 
     def _job_of(self, bag: Bag) -> SeenJob:
         return self.jobs[int(bag.name.partition("-")[0])]
@@ -336,7 +347,7 @@ def _records(state: StateLocation) -> Iterator[Record]:
 
 def fit_records(source: str, records: Iterator[Record]) -> Fitted:
     fitted = Fitted(source)
-    sent: dict[tuple[int, int, int], float] = {}
+    sent: dict[tuple[int, int, int], _Sent] = {}
     engine, state, news = Engine(), State(), MarketNews()
     opened = 0
     at: dict[int, float] = {}
@@ -359,7 +370,7 @@ def fit_records(source: str, records: Iterator[Record]) -> Fitted:
             fitted.began_s = min(fitted.began_s, t)
             _sealed(fitted, state, event.job)
         elif isinstance(event, HostAsked):
-            _asked(fitted, event, decided, sent)  # type: ignore[arg-type]
+            _asked(fitted, event, decided, sent, state)  # type: ignore[arg-type]
         elif isinstance(event, ResultsReported):
             _reported(fitted, event, decided.verdicts, sent, state)  # type: ignore[union-attr]
         elif isinstance(event, PlanProposed) and event.seq in at:
@@ -412,7 +423,20 @@ def _sealed(fitted: Fitted, state: State, number: int) -> None:
         fitted.jobs[number].edges = tuple((parent, child) for parent, children in rows for child in children)
 
 
-def _asked(fitted: Fitted, event: HostAsked, decided: HostAnswered, sent: dict[tuple[int, int, int], float]) -> None:
+class _Sent(NamedTuple):
+    """When an attempt was handed out, and to which host."""
+
+    t: float
+    host: str
+
+
+def _asked(
+    fitted: Fitted,
+    event: HostAsked,
+    decided: HostAnswered,
+    sent: dict[tuple[int, int, int], _Sent],
+    state: State,
+) -> None:
     host = fitted.hosts.get(event.host)
     if host is None:
         pool = str((event.ad or {}).get("pool") or "default")
@@ -423,19 +447,38 @@ def _asked(fitted: Fitted, event: HostAsked, decided: HostAnswered, sent: dict[t
     host.lost = host.lost or bool(decided.lost)
     for piece in decided.assigned:
         for task in range(piece.first, piece.first + piece.count):
-            sent[piece.job, task, piece.attempt] = event.t
+            sent[piece.job, task, piece.attempt] = _Sent(event.t, event.host)
             fitted.attempts += 1
+            if piece.attempt > 1:
+                _cut_short(fitted, sent, state, (piece.job, task, piece.attempt - 1), event.t)
+
+
+def _cut_short(
+    fitted: Fitted, sent: dict[tuple[int, int, int], _Sent], state: State, key: tuple[int, int, int], t: float
+) -> None:
+    """Note for how long an attempt has had its slot without a result, where it was sent to a rented machine."""
+    job, earlier = fitted.jobs.get(key[0]), sent.get(key)
+    if job is None or earlier is None:
+        return
+    host = fitted.hosts.get(earlier.host)
+    machine = state.fleet.machines.get(host.machine) if host is not None else None
+    if machine is not None:
+        until_t = t if machine.ended_t is None else min(t, machine.ended_t)
+        job.cut_s[key[1:]] = _held_s(state, host, earlier.t, until_t, job.class_of(key[1]).name)
 
 
 def _reported(
     fitted: Fitted,
     event: ResultsReported,
     verdicts: list[int],
-    sent: dict[tuple[int, int, int], float],
+    sent: dict[tuple[int, int, int], _Sent],
     state: State,
 ) -> None:
     for result, verdict in zip(event.results, verdicts, strict=True):
-        sent_s = sent.pop((result.job, result.task, result.attempt), None)
+        key = (result.job, result.task, result.attempt)
+        if result.cause in CUT_SHORT:
+            _cut_short(fitted, sent, state, key, event.t)
+        sent_s = sent.pop(key).t if key in sent else None
         job = fitted.jobs.get(result.job)
         if job is None:
             continue
