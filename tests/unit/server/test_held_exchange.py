@@ -39,3 +39,28 @@ def test_a_worker_that_its_pool_shows_as_ended_gets_no_task_by_the_request_that_
     assert state.host("h").state == GONE and not state.host("h").held
     assert len(server.exchange(n=2, ad={})[1]["tasks"]) == 1, "a worker that was taken for ended comes back by itself"
     server.check()
+
+
+def test_a_host_that_is_woken_for_nothing_waits_on_and_hears_of_the_task_that_comes_next(server):
+    driver = server.driver
+    header = {"v": VERSION, "host": "h", "boot": "b", "n": 1, "want": 1, "slots": 1, "ad": {}, "wait_s": 20.0}
+    body = frames.join(json.dumps(header).encode(), [])
+    spec = {"name": "bag", "command": ["echo", "{}"], "source": {"kind": "range", "first": 1, "last": 1}}
+    elsewhere = {"policies": {"JobRequirements": 'Host.Pool == "elsewhere"'}}
+
+    async def submit(**more):
+        said = json.dumps({"spec": spec | more, "count": 1, "seal": True}).encode()
+        assert (await server.acall("POST", "/v1/jobs", said))[0] == 201
+
+    async def woken_twice():
+        asked = asyncio.ensure_future(server.acall("POST", "/v1/exchange", body))
+        while "h" not in driver.state.hosts.by_name:
+            await asyncio.sleep(0)
+        await submit(**elsewhere)
+        assert not asked.done(), "there was nothing for it"
+        await submit()
+        return await asked
+
+    status, answer = server.run(woken_twice())
+    assert status == 200 and [row[0] for row in json.loads(bytes(frames.split(answer)[0]))["tasks"]] == [2]
+    server.check()

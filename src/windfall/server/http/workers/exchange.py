@@ -99,6 +99,13 @@ class Ask(Struct):
     room: Count = 0
 
 
+MOST_WAKES = 4
+"""How often one exchange may be woken without news; then its answer is empty, and the worker backs off.
+
+News often come in two steps: a task returns, and a few milliseconds later a plan reserves it for an idle machine.
+"""
+
+
 class WrongVersion(WindfallError):
     code = "wrong-version"
 
@@ -153,20 +160,24 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
     answer = _answer_of(records[-1])
     if answer.refused:
         raise UsedId(f"exchange {ask.n} of '{ask.host}' is older than the last one: {answer.refused}")
-    waited_s = 0.0
-    if ask.wait_s > 0 and want > 0 and not ask.leaving and not _has_news(service, ask.host, answer):
+    waited_s, ends_s = 0.0, monotonic() + min(ask.wait_s, MAX_WAIT_S)
+    for _ in range(MOST_WAKES if want > 0 and not ask.leaving else 0):
+        left_s = ends_s - monotonic()
+        if left_s <= 0 or _has_news(service, ask.host, answer):
+            break
         waits_from = service.driver.clock()
-        await service.host_waits(ask.host, records[-1].seq, min(ask.wait_s, MAX_WAIT_S))
-        waited_s = max(0.0, service.driver.clock() - waits_from)
+        await service.host_waits(ask.host, records[-1].seq, left_s)
+        waited_s += max(0.0, service.driver.clock() - waits_from)
         if service.arrival(ask.host) != arrival:
             # The worker has hung up and asked again: tasks handed out here would not reach it.
             raise UsedId(f"exchange {ask.n} of '{ask.host}' was overtaken by a newer one")
         if _hibernated(service, ask.host) is not None or service.driver.state.hosts[answer.host].state == GONE:
             # Its worker was frozen, or has ended, with this request open: to ask again in its name would look like its
             # return, and tasks handed out here would not reach it.
-            return await _told(service, ask, answer, token, waited_s, began_s)
+            break
         again = HostAsked(service.driver.clock(), ask.host, ask.boot, ask.n, want, ask.slots, room=room)
-        answer = _answer_of((await service.driver.submit([again]))[-1])
+        records = await service.driver.submit([again])
+        answer = _answer_of(records[-1])
     return await _told(service, ask, answer, token, waited_s, began_s)
 
 
