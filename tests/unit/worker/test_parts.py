@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import glob
 import io
+import os
 import shutil
+import time
 import zipfile
 from pathlib import Path
 
@@ -67,6 +69,31 @@ def test_an_untouched_directory_is_used_again_and_a_touched_one_is_not(tmp_path,
         spoil()
         own.leave()
         assert own.enter() != before and not Path(before).exists()
+
+
+def test_a_call_that_went_elsewhere_is_followed_by_one_in_the_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own = workdir.OwnDirectory(str(tmp_path), "slot")
+    first = own.come_back()
+    own.leave()
+    os.chdir("/")
+    assert own.come_back() == first and str(Path.cwd()) == first
+    Path(first).rmdir()
+    assert own.come_back() != first and str(Path.cwd()) == own.path
+
+
+def test_a_directory_that_is_older_than_a_time_stamp_is_not_listed_and_a_touched_one_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own = workdir.OwnDirectory(str(tmp_path), "slot")
+    first = own.come_back()
+    later_ns = time.time_ns() + 10 * workdir._TIMESTAMP_STEP_NS
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "listdir", lambda path: pytest.fail("it was listed"))
+        own.leave(later_ns)
+        assert own.come_back() == first
+    Path(first).chmod(0o500)
+    own.leave(later_ns)
+    assert own.come_back() != first and not Path(first).exists()
 
 
 def test_outputs_are_found_by_name_by_pattern_and_below_a_folder(tmp_path):

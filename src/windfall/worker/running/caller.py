@@ -70,7 +70,7 @@ class Caller:
 
     def _call(self, ident: int, spec_id: int, task: str, attempt: int, argv: None, payload: bytes) -> None:
         spec = self._specs[spec_id]
-        started_s, cpu_s = time.monotonic(), time.process_time()
+        started_ns, started_s, cpu_s = time.time_ns(), time.monotonic(), time.process_time()
         more: dict[str, Any] = {}
         try:
             folder = self._enter(spec, spec_id, task, attempt)
@@ -101,7 +101,7 @@ class Caller:
         code = 0 if cause == m.DONE else None
         self._line.send(("r", ident, cause, code, run_s, cpu_s, rss_bytes, out, err, value, more or None))
         if spec["cwd"] is None:
-            self._own.leave()
+            self._own.leave(started_ns)
 
     def _end_fork(self, before: bytes) -> NoReturn:
         """A process that the call forked has come out of it as well: it must neither answer nor take the next call."""
@@ -130,8 +130,7 @@ class Caller:
                 os.chdir(folder)
             else:
                 # A call may have changed the working directory.
-                self._own.step_out()
-                folder = os.environ["WINDFALL_DIR"] = self._own.enter()
+                folder = os.environ["WINDFALL_DIR"] = self._own.come_back()
         except OSError as error:
             raise _NotStarted(m.NO_CWD if spec["cwd"] is not None else m.LOST, str(error)) from None
         if spec["inputs"]:

@@ -61,6 +61,16 @@ class OwnDirectory:
         self._entered = True
         return self.path
 
+    def come_back(self) -> str:
+        """Go there again, wherever the last attempt has gone. As `enter`, but what is known of it stays known."""
+        if self._entered:
+            try:
+                os.chdir(self.path)
+                return self.path
+            except OSError:
+                self._entered = False
+        return self.enter()
+
     def _make(self) -> str:
         os.makedirs(self._parent, 0o700, exist_ok=True)
         while True:
@@ -74,10 +84,12 @@ class OwnDirectory:
         """After an attempt that started at `started_ns`: keep the directory if it is unchanged, else remove it."""
         if not self._entered:
             return
-        with contextlib.suppress(OSError):
+        try:
             # The change time is reliable only if it is older than the resolution of time stamps.
             if self._look() == self._state and (started_ns > self._settled_ns or not os.listdir(".")):
                 return
+        except OSError:
+            pass
         remove(self.give_away())
 
     def _look(self) -> tuple[int, int, int]:
