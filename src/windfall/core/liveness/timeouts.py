@@ -176,6 +176,12 @@ def deadline_s(state: State, bag: Bag, host: Host, t: float, index: int | None =
     return PRIOR_S if run_s is None else min(wait_s + run_s, CAP_S)
 
 
+def given_interruption_s(bag: Bag, task: int, seconds: float) -> float:
+    """The timeout of a task of which an attempt had already run for some time when it was lost: it takes longer."""
+    ran_s = bag.progress.interrupted_s.get(task)
+    return seconds if ran_s is None else max(seconds, min(RUN_FACTOR * ran_s, CAP_S))
+
+
 def _volunteer_s(state: State, bag: Bag, host: Host, learned_s: float | None) -> float:
     """The report deadline of a volunteer's host: what was learned, and never less than volunteers expect."""
     pool = state.supply.pools.get(host.pool)

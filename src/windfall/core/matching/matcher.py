@@ -341,7 +341,10 @@ class Matcher:
                     most -= count
                     self.jobs += count
                     if seconds is not None:
-                        deadline = self.t + seconds
+                        patience_s = seconds
+                        if bag.progress.interrupted_s and not says_deadline:
+                            patience_s = timeouts.given_interruption_s(bag, piece.first, seconds)
+                        deadline = self.t + patience_s
                         if self.held + used > slots and not says_deadline:
                             deadline += self._queue_s(bag, used)
                         piece.deadline = deadline

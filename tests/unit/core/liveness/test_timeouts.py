@@ -145,3 +145,20 @@ def test_a_task_of_a_workflow_gets_the_latency_of_its_pool_and_the_run_times_of_
     bag.tally.by_class[1] = (5.0, 5000.0, 1500.0)
     slow_s = timeouts.deadline_s(hand.state, bag, host, hand.t, 1)
     assert slow_s is not None and 2900 < slow_s - quick_s < 3100
+
+
+def test_a_task_that_was_lost_after_a_long_run_is_given_longer_than_others():
+    """On its next host it was given up after three times the mean run time, although it was known to take longer."""
+    hand = Hand(lease_s=1e6)
+    hand.ask("b", want=0)
+    bag = hand.submit(200)
+    teach(hand, 60, latency_s=100)
+    (key,) = hand.tasks("a", pool="grid")
+    usual_s = timeouts.deadline_s(hand.state, bag, hand.state.hosts.by_name["a"], hand.t)
+    assert usual_s is not None
+    bag.progress.interrupted_s[key[1]] = 4000.0
+    hand.ask("a", want=0, boot="anew")
+    hand.ask("b", want=0)
+    (piece,) = hand.ask("c", pool="grid").assigned
+    assert (piece.first, piece.attempt) == (key[1], 2)
+    assert usual_s < timeouts.RUN_FACTOR * 4000.0 == piece.deadline - hand.t
