@@ -46,10 +46,10 @@ class Assigned(Struct, array_like=True, gc=False):
     """Units of resources that the one task of this piece gets."""
 
 
-FRESH, AGAIN, DEADLINE_REPLICA, TAIL_REPLICA, TEST, MEMBER = range(6)
+FRESH, AGAIN, DEADLINE_REPLICA, TAIL_REPLICA, TEST, MEMBER, SECOND_ATTEMPT = range(7)
 WHY_NAMES = (
     "first attempt", "tried again", "replaces a silent attempt", "replica in the tail", "test of a host",
-    "one host of several",
+    "one host of several", "second attempt: the plan asked for it",
 )  # fmt: skip
 
 
@@ -293,6 +293,8 @@ class PlanTaken(Decision):
     lessons: Lessons | None = None
     recalled: list[int] = []
     """Machines whose tasks save and wait again; then the machines end."""
+    again: list[tuple[int, list[int]]] = []
+    """(machine, tasks): second attempts of tasks that run elsewhere, the whole list of every machine that changes."""
 
 
 class MachineSettled(Decision):

@@ -117,6 +117,8 @@ class Machine(Struct, frozen=True, kw_only=True):
     """Whether the provider has taken the order."""
     is_recalled: bool = False
     """Its worker was told to save what runs there and to end."""
+    again: tuple[int, ...] = ()
+    """Tasks that run elsewhere and will get a second attempt here."""
 
     def tasks(self) -> tuple[int, ...]:
         """Its tasks: running, then waiting."""
@@ -350,6 +352,9 @@ class Plan(Struct, kw_only=True):
     """Machines begin only tasks that are reserved for them."""
     recall: list[str] = field(default_factory=list)
     """Machines whose tasks, all of which checkpoint, save their progress and wait again; then the machines end."""
+    again: dict[str, list[int]] = field(default_factory=dict)
+    """Second attempts: by machine, tasks that run elsewhere and shall also begin there. The first result counts. Holds
+    the whole list of every machine whose list changes."""
 
 
 class Planner(Protocol):

@@ -54,6 +54,7 @@ from windfall.core.state.renting.fleet import (
     MachineState,
     PlanState,
     Seen,
+    again_of,
     awake_since,
     held_at,
     machine_of,
@@ -92,6 +93,8 @@ def apply_plan_taken(state: State, event: PlanProposed, decided: PlanTaken) -> N
         state.fleet.add(MachineState(number, event.job, offer, event.t, because=because.get(label, "")))
     _give_up(state, decided, event.t)
     reserve(state, event.job, decided.queues)
+    for number, names in decided.again:
+        state.fleet.machines[number].again = list(names)
     for number in decided.stopped:
         stop(state, state.fleet.machines[number], event.t)
     for number in decided.recalled:
@@ -383,7 +386,7 @@ def note_idle(state: State, host: Host) -> None:
     machine = machine_of(state, host)
     if machine is None or not machine.there:
         return
-    idle = not host.held and not queue_of(state, machine)
+    idle = not host.held and not queue_of(state, machine) and not again_of(state, machine)
     if idle and not machine.idle:
         state.touch(machine.fleet)
     machine.idle = idle

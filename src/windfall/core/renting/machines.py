@@ -9,7 +9,17 @@ from __future__ import annotations
 from math import ceil, inf
 from typing import Any
 
-from windfall.core.decisions import AGAIN, FRESH, OTHERS_RUN, RETURNED, Assigned, MachineSettled, OfferJudged, Units
+from windfall.core.decisions import (
+    AGAIN,
+    FRESH,
+    OTHERS_RUN,
+    RETURNED,
+    SECOND_ATTEMPT,
+    Assigned,
+    MachineSettled,
+    OfferJudged,
+    Units,
+)
 from windfall.core.events import MachineEnded, MachineRefused
 from windfall.core.jobs import attempts, stops
 from windfall.core.liveness import leases, lessons
@@ -23,6 +33,7 @@ from windfall.core.state.renting.fleet import (
     TAKEN,
     MachineState,
     Seen,
+    again_of,
     owed_microusd,
     queue_of,
 )
@@ -86,11 +97,13 @@ def deadline_first(bag: Bag) -> tuple[float, int]:
 
 
 def reserved_for(state: State, machine: MachineState, host: Host, room: int) -> tuple[list[Assigned], int]:
-    """Tasks of the machine's own queue that can begin now, and the slots that they take."""
+    """Second attempts that the plan asks for and tasks of the machine's own queue that can begin now, and the slots
+    that they take."""
     picked: list[Assigned] = []
     used, memory_free = 0, host.memory_bytes - host.memory_held
     free: FreeUnits | None = None
-    for name in queue_of(state, machine):
+    second = again_of(state, machine)
+    for place, name in enumerate((*second, *queue_of(state, machine))):
         if used >= room:
             break
         job, task = meant(machine.fleet, name)
@@ -113,7 +126,8 @@ def reserved_for(state: State, machine: MachineState, host: Host, room: int) -> 
             units = taken
         memory_free -= need
         used += width
-        picked.append(Assigned(bag.number, task, 1, number, None, AGAIN if number > 1 else FRESH, None, units))
+        why = SECOND_ATTEMPT if place < len(second) else AGAIN if number > 1 else FRESH
+        picked.append(Assigned(bag.number, task, 1, number, None, why, None, units))
     return picked, used
 
 

@@ -76,6 +76,7 @@ def on_plan_proposed(state: State, event: PlanProposed, policies: Any) -> PlanTa
     numbers = _starts(state, event, taken)
     left = free_hosts.left_of_each(state, bags, event.t)
     _assignments(state, event, taken, numbers, left)
+    _second_attempts(state, event, taken, numbers)
     _stops(state, event, taken)
     _recalls(state, event, taken)
     taken.not_before_t = event.t + PAUSE_S
@@ -252,10 +253,31 @@ def _given_up(
     return found
 
 
+def _second_attempts(state: State, event: PlanProposed, taken: PlanTaken, numbers: dict[str, int]) -> None:
+    """Second attempts of tasks that run: of those with one attempt, on another machine, that need one machine each."""
+    for label, names in event.plan.again.items():
+        number = numbers.get(label) or _number(label)
+        machine = state.fleet.machines.get(number)
+        if label not in numbers and not _is_ours(machine, event.job):
+            taken.refused.append(f"second attempts on {label}: there is no such machine")
+            continue
+        tasks = []
+        for name in names:
+            job, task = meant(event.job, name)
+            bag = state.bags.get(job)
+            if bag is None or not _serves(state, event.job, job) or not 0 <= task < bag.total:
+                continue
+            live = bag.attempts.live.get(task, ())
+            is_alone = len(live) == 1 and (machine is None or not machine.host or live[0].host != machine.host)
+            if is_alone and not bag.classes[bag.class_of(task)].nodes and not bag.rules.quorum:
+                tasks.append(name)
+        taken.again.append((number, tasks))
+
+
 def _stops(state: State, event: PlanProposed, taken: PlanTaken) -> None:
     """Machines to stop: only idle ones, so that no work in progress is lost."""
     moved = {(job, task, attempt) for job, task, attempt, _ in taken.moved}
-    queues = dict(taken.queues)
+    queues, again = dict(taken.queues), dict(taken.again)
     for label in event.plan.stop:
         machine = state.fleet.machines.get(_number(label))
         if machine is None or not _is_ours(machine, event.job):
@@ -269,7 +291,7 @@ def _stops(state: State, event: PlanProposed, taken: PlanTaken) -> None:
         ]
         if busy:
             taken.refused.append(f"stop {machine.name}: {len(busy)} tasks run on it")
-        elif queues.get(machine.number, fleet.queue_of(state, machine)):
+        elif queues.get(machine.number, fleet.queue_of(state, machine)) or again.get(machine.number):
             taken.refused.append(f"stop {machine.name}: tasks wait for it")
         else:
             taken.stopped.append(machine.number)

@@ -241,6 +241,7 @@ def _shown(state: State, machine: MachineState, t: float, by_job: dict[int, Show
         up_since_t=fleet.awake_since(machine) if machine.phase != HIBERNATED else None,
         is_taken=bool(machine.id),
         is_recalled=machine.recalled_t is not None,
+        again=tuple(fleet.again_of(state, machine)),
     )
 
 

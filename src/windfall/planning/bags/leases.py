@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from windfall.planning.bags.packing import MAX_TASKS_PACKED_EXACTLY, Bin, Choice, cycles_usd, fresh
+from windfall.planning.bags.packing import MAX_TASKS_PACKED_EXACTLY, Bin, Choice, Sizes, cycles_usd, fresh, sizes_on
 from windfall.planning.contract import SPOT
 from windfall.planning.offers import Offer
 from windfall.planning.room import market_key
@@ -38,18 +38,19 @@ Useless = set[tuple[str, str, float]]
 
 
 class _Renewal(Struct):
-    """A longer lease of a machine, the last of those tried (`ends_t`), for tasks that take `mean_s` on average."""
+    """A longer lease of a machine, for tasks that take `mean_s` on average."""
 
-    ends_t: tuple[float, ...]
+    needs_s: tuple[float, ...]
+    """Lengths of tasks for which leases were tried."""
     mean_s: float
     tasks: float
     """How many tasks fit; if fewer are left, the price per task is another one."""
     name: tuple[str, str, float]
     choice: Choice | None
 
-    def holds(self, ends_t: tuple[float, ...], mean_s: float, count: int, useless: Useless) -> bool:
+    def holds(self, needs_s: tuple[float, ...], mean_s: float, count: int, useless: Useless) -> bool:
         """Whether the price would come out the same again."""
-        is_same = self.ends_t == ends_t[: len(self.ends_t)] and self.mean_s == mean_s and self.tasks <= count
+        is_same = self.needs_s == needs_s[: len(self.needs_s)] and self.mean_s == mean_s and self.tasks <= count
         return is_same and self.name not in useless
 
 
@@ -58,8 +59,7 @@ class Leases:
 
     def __init__(self, decided: PlanningPass) -> None:
         self._pass, self._prices = decided, decided.prices
-        self._seconds: dict[tuple[str, str], list[float]] = {}
-        self._arrays: dict[tuple[str, str], NDArray[np.float64]] = {}
+        self._sizes: dict[tuple[str, str], Sizes] = {}
         self._steps_s: dict[tuple[tuple[str, str], int], float] = {}
         self._renewals_usd: dict[tuple[tuple[str, str], float, float], float] = {}
         self._priced: dict[tuple[Kind, int], _Renewal] = {}
@@ -79,13 +79,12 @@ class Leases:
         """The machine at this place has changed: forget its price."""
         self._priced.pop((kind, place), None)
 
-    def seconds_on(self, offer: Offer) -> list[float]:
-        """Seconds of each item on a machine of this offer."""
+    def sizes_on(self, offer: Offer) -> Sizes:
+        """What a task of each item takes on a machine of this offer."""
         key = market_key(offer)
-        if key not in self._seconds:
-            self._seconds[key] = [item.task.seconds_on(offer) for item in self._pass.items]
-            self._arrays[key] = np.array(self._seconds[key])
-        return self._seconds[key]
+        if key not in self._sizes:
+            self._sizes[key] = sizes_on(self._pass.items, offer)
+        return self._sizes[key]
 
     def _renewals(self, waiting: NDArray[np.int64], count: int, mean_s: float, useless: Useless) -> list[Choice]:
         """A longer lease of each machine; equivalent machines are priced once."""
@@ -95,10 +94,9 @@ class Leases:
             if kind[0] not in needs:
                 shortest_s, longest_s = self._span_s(offer, waiting)
                 needs[kind[0]] = tuple(dict.fromkeys((shortest_s, mean_s / self._prices.speed(offer), longest_s)))
-            ends_t = self._longer_t(kind, offer, needs[kind[0]])
-            known = self._priced.get((kind, place))
-            if known is None or not known.holds(ends_t, mean_s, count, useless):
-                known = self._priced[kind, place] = self._renewal(place, ends_t, mean_s, count, useless)
+            needs_s, known = needs[kind[0]], self._priced.get((kind, place))
+            if known is None or not known.holds(needs_s, mean_s, count, useless):
+                known = self._priced[kind, place] = self._renewal(kind, place, needs_s, mean_s, count, useless)
             if known.choice is not None:
                 found.append(known.choice)
         return found
@@ -109,20 +107,22 @@ class Leases:
         step_s = self._step_s(offer, STEPS_OF_UNNAMED if self._pass.snapshot.groups else STEPS)
         return tuple([keep_t + step_s * math.ceil(max(1.0, (free_t + s - keep_t) / step_s)) for s in needs_s])
 
-    def _renewal(self, place: int, ends_t: tuple[float, ...], mean_s: float, count: int, useless: Useless) -> _Renewal:
+    def _renewal(
+        self, kind: Kind, place: int, needs_s: tuple[float, ...], mean_s: float, count: int, useless: Useless
+    ) -> _Renewal:
         """The shortest of these leases that holds a task of mean length and is not known to be useless."""
         bin = self._pass.bins[place]
         if not bin.keep_t < self._pass.by_t or not self._pass.may_rent(bin.offer):
-            return _Renewal(ends_t, mean_s, 0.0, ("", "", 0.0), None)
-        for tried, keep_t in enumerate(ends_t, 1):
+            return _Renewal(needs_s, mean_s, 0.0, ("", "", 0.0), None)
+        for tried, keep_t in enumerate(self._longer_t(kind, bin.offer, needs_s), 1):
             name = (bin.name, bin.offer.key, keep_t)
             if name in useless:
                 continue
             longer = replace(bin, keep_t=keep_t, free_t=list(bin.free_t), placed=list(bin.placed))
             tasks, choice = self._scored(longer, self._renewal_usd(bin, keep_t), count, mean_s)
             if choice is not None:
-                return _Renewal(ends_t[:tried], mean_s, tasks, name, choice)
-        return _Renewal(ends_t, mean_s, 0.0, ("", "", 0.0), None)
+                return _Renewal(needs_s[:tried], mean_s, tasks, name, choice)
+        return _Renewal(needs_s, mean_s, 0.0, ("", "", 0.0), None)
 
     def _new_machines(self, waiting: NDArray[np.int64], count: int, mean_s: float, useless: Useless) -> list[Choice]:
         decided, found = self._pass, dict[tuple[object, int], Choice | None]()
@@ -153,8 +153,7 @@ class Leases:
 
     def _span_s(self, offer: Offer, waiting: NDArray[np.int64]) -> tuple[float, float]:
         """Seconds of the shortest and of the longest task that waits."""
-        self.seconds_on(offer)
-        found = self._arrays[market_key(offer)][waiting]
+        found = self.sizes_on(offer).arrays[0][waiting]
         return float(found.min()), float(found.max())
 
     def _lease_usd(self, offer: Offer, keep_s: float) -> float:

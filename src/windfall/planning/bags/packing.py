@@ -9,11 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from windfall.planning.contract import ONDEMAND, SPOT, Machine, Phase, Snapshot, Task
 from windfall.planning.offers import Offer
+
+Array = NDArray[np.float64]
 
 TOLERANCE_S = 1e-6
 NO_LIMIT = 2**62
@@ -22,6 +26,8 @@ MAX_TASKS_PACKED_EXACTLY = 300
 
 MERGED_WITHIN, MIN_SIZE_S = 0.02, 1e-3
 """Of very many different tasks, those whose run times differ by at most 2 % are planned as equal ones."""
+MANY_SIZES = 24
+"""From this number of different tasks on, it is computed for all at once which of them fit."""
 
 
 class Item(Struct):
@@ -48,10 +54,23 @@ class Item(Struct):
         """
         if (self.slack_s <= 0.0 and stretch <= 1.0) or not math.isfinite(by_t) or by_t <= since_t:
             return by_t
-        seconds, slack_s = self.task.seconds_on(offer), self.quantile_s(offer) - self.task.seconds_on(offer)
+        seconds, slack_s = self.task.seconds_on(offer), self.slack_s / offer.speed_for(self.task.task_class)
         passed_s = seconds * stretch
         root = (math.sqrt(slack_s * slack_s + 4.0 * passed_s * (by_t - since_t)) - slack_s) / (2.0 * passed_s)
         return since_t + seconds * root * root
+
+
+class Sizes(Struct, frozen=True):
+    """Items on a machine of one offer: seconds of a task, what its quantile takes longer, and the due times."""
+
+    seconds: list[float]
+    arrays: tuple[Array, Array, Array]
+
+
+def sizes_on(items: Sequence[Item], offer: Offer) -> Sizes:
+    seconds = [item.task.seconds_on(offer) for item in items]
+    slack_s = np.array([item.slack_s / offer.speed_for(item.task.task_class) for item in items])
+    return Sizes(seconds, (np.array(seconds), slack_s, np.array([item.due_t for item in items])))
 
 
 class Placed(Struct, frozen=True):
@@ -166,19 +185,20 @@ def fill(
     items: Sequence[Item],
     left: list[int],
     until_t: float = math.inf,
-    seconds_on: Sequence[float] | None = None,
+    sizes: Sizes | None = None,
 ) -> int:
     """Place as many tasks as fit before the machine is given back, in order. Counts `left` down; returns how many.
 
-    `seconds_on`: what each item takes there, if that is known already.
+    `sizes`: what each item takes there, if that is known already.
     """
     before = sum(entry.count for entry in bin.placed)
     _fill_exactly(bin, items, left, until_t)
     free_t, end_t = min(bin.free_t), min(bin.keep_t, until_t) + TOLERANCE_S
-    for place, item in enumerate(items):
+    for place in range(len(items)) if sizes is None else _may_fit(bin, left, until_t, sizes):
+        item = items[place]
         if left[place] <= 0:
             continue
-        seconds = item.task.seconds_on(bin.offer) if seconds_on is None else seconds_on[place]
+        seconds = item.task.seconds_on(bin.offer) if sizes is None else sizes.seconds[place]
         if free_t + seconds > end_t:
             continue
         limit_t = _limit_t(bin, item, until_t)
@@ -229,6 +249,24 @@ def _limit_t(bin: Bin, item: Item, until_t: float) -> float:
     since_t = min(bin.free_t) if math.isinf(bin.since_t) else bin.since_t
     safe_t = min(until_t, item.due_t) if bin.offer.market == SPOT else until_t
     return min(bin.keep_t, item.expected_end_t(bin.offer, since_t, safe_t, bin.stretch)) + TOLERANCE_S
+
+
+def _may_fit(bin: Bin, left: Sequence[int], until_t: float, sizes: Sizes) -> Iterable[int]:
+    """Places of the items of which a task may fit now: of many, most do not, and these are not looked at one by one."""
+    if len(left) < MANY_SIZES:
+        return range(len(left))
+    seconds, slack_s, due_t = sizes.arrays
+    free_t = min(bin.free_t)
+    since_t = free_t if math.isinf(bin.since_t) else bin.since_t
+    room_s = np.minimum(until_t, due_t) - since_t if bin.offer.market == SPOT else np.full(len(left), until_t - since_t)
+    passed_s = np.maximum(seconds * bin.stretch, TOLERANCE_S)
+    # As in `Item.expected_end_t`: the slack of a row grows with the square root of its length.
+    with np.errstate(invalid="ignore"):
+        root = (np.sqrt(slack_s * slack_s + 4.0 * passed_s * np.maximum(room_s, 0.0)) - slack_s) / (2.0 * passed_s)
+    end_s = np.minimum(np.where(np.isfinite(room_s), seconds * root * root, math.inf), bin.keep_t - since_t)
+    fits = (free_t - since_t + seconds <= end_s + 2.0 * TOLERANCE_S) & (np.asarray(left) > 0)
+    found: list[int] = np.flatnonzero(fits).tolist()
+    return found
 
 
 def _fill_exactly(bin: Bin, items: Sequence[Item], left: list[int], until_t: float) -> None:

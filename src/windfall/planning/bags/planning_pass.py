@@ -27,6 +27,7 @@ from windfall.planning.bags.packing import (
     HibernatedMachine,
     Item,
     Placed,
+    Sizes,
     all_noticed,
     cycles_usd,
     existing,
@@ -37,6 +38,7 @@ from windfall.planning.bags.packing import (
     longest_first,
     merged,
     ondemand_offers,
+    sizes_on,
     spread,
     width,
 )
@@ -138,11 +140,16 @@ class PlanningPass:
         return merged([self._due(item) for item in (*found, *alike.values()) if item.count])
 
     def _find_hibernated(self) -> list[HibernatedMachine]:
+        """Hibernated machines with the tasks that run nowhere else."""
+        awake = {entry.task for machine in self.awake.values() for entry in machine.running}
         found = []
         for machine in self.snapshot.machines:
-            if machine.phase is not Phase.HIBERNATED or not machine.tasks():
+            if machine.phase is not Phase.HIBERNATED:
                 continue
-            items = [self._due(Item(self.snapshot.tasks[number], 1, [number])) for number in machine.tasks()]
+            alone = [number for number in machine.tasks() if number not in awake]
+            if not alone:
+                continue
+            items = [self._due(Item(self.snapshot.tasks[number], 1, [number])) for number in alone]
             found.append(HibernatedMachine(machine, items, resume_limit_t(machine, items)))
         return found
 
@@ -168,13 +175,13 @@ class PlanningPass:
             self._queue(left)
         if not in_need:
             spread(self.bins, self.items, left, self.by_t)
-        seconds_on: dict[tuple[str, str], list[float]] = {}
+        sizes: dict[tuple[str, str], Sizes] = {}
         for bin in self.bins:
             paid_until_t = bin.keep_t
             bin.keep_t = math.inf if in_need else paid_until_t
-            if (key := market_key(bin.offer)) not in seconds_on:
-                seconds_on[key] = [item.task.seconds_on(bin.offer) for item in self.items]
-            fill(bin, self.items, left, self.by_t, seconds_on[key])
+            if (key := market_key(bin.offer)) not in sizes:
+                sizes[key] = sizes_on(self.items, bin.offer)
+            fill(bin, self.items, left, self.by_t, sizes[key])
             bin.keep_t = self._kept(bin, paid_until_t)
         for hibernated in self.hibernated_machines:
             take_over(self, hibernated)
@@ -340,8 +347,8 @@ class PlanningPass:
             best = self.best(choices)
             self._note_other(best, choices, count)
             before = self._there(best.bin)
-            seconds = self.leases.seconds_on(best.bin.offer)
-            placed = fill(best.bin, self.items, left, self.by_t, seconds)
+            sizes = self.leases.sizes_on(best.bin.offer)
+            placed = fill(best.bin, self.items, left, self.by_t, sizes)
             if not placed:
                 useless.add((best.bin.name, best.bin.offer.key, best.bin.keep_t))
                 if before is not None and is_large:
@@ -350,7 +357,7 @@ class PlanningPass:
             self._take(best)
             # In a large bag buy several at once: the next best choices would be the same.
             for more in self._alike(best.bin, before, count // (at_once * placed)):
-                fill(more, self.items, left, self.by_t, seconds)
+                fill(more, self.items, left, self.by_t, sizes)
                 self._take(replace(best, bin=more))
             if before is not None and is_large:
                 self._renew_others(best, choices, left, useless)
@@ -362,7 +369,7 @@ class PlanningPass:
         for choice in [c for c in choices if c is not best and not c.bin.is_new and c.per_task_usd <= most_usd]:
             if not any(left):
                 return
-            if fill(choice.bin, self.items, left, self.by_t, self.leases.seconds_on(choice.bin.offer)):
+            if fill(choice.bin, self.items, left, self.by_t, self.leases.sizes_on(choice.bin.offer)):
                 self._take(choice)
             else:
                 useless.add((choice.bin.name, choice.bin.offer.key, choice.bin.keep_t))
@@ -503,7 +510,8 @@ class PlanningPass:
         found: dict[tuple[Task, float], Item] = {}
         hibernated = [item.ids[0] for hibernated in self.left_hibernated for item in hibernated.items]
         spot = [m for m in self.snapshot.machines if m.offer.market == SPOT and m.phase is not Phase.HIBERNATED]
-        running = [entry.task for machine in spot for entry in machine.running]
+        guarded = self.guarded()
+        running = [entry.task for machine in spot for entry in machine.running if entry.task not in guarded]
         for number in (*hibernated, *running):
             item = expected(Item(self.snapshot.tasks[number], 1, []))
             key = replace(item.task, id=-1), item.slack_s
@@ -516,6 +524,14 @@ class PlanningPass:
         for item in self.postponed:
             found.setdefault((replace(item.task, id=-1), item.slack_s), replace(item, count=0)).count += item.count
         return longest_first(merged(found.values()))
+
+    def guarded(self) -> set[int]:
+        """Tasks that run on an on-demand machine, or will have their second attempt there: no loss of spot delays
+        them."""
+        ondemand = [machine for machine in self.awake.values() if machine.offer.market == ONDEMAND]
+        return {
+            number for m in ondemand for number in (*(entry.task for entry in m.running), *m.again)
+        }  # fmt: skip
 
     def safety_net_after(self) -> SafetyNet:
         """The safety net as it will be once this pass is carried out."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from windfall.planning.bags.packing import Bin, Item, fill, fresh, lease_usd, ondemand_offers, width
+from windfall.planning.bags.packing import Bin, Item, Sizes, fill, fresh, lease_usd, ondemand_offers, sizes_on, width
 from windfall.planning.contract import Snapshot
 from windfall.planning.offers import Offer
 from windfall.planning.room import Room
@@ -32,18 +32,18 @@ class SafetyNet:
     def rescue(self, items: Sequence[Item], at_t: float) -> tuple[list[Bin], list[int]]:
         """The machines that would be started at `at_t` for these tasks, and how many tasks of each item fit nowhere."""
         left = [item.count for item in items]
-        seconds_on = _seconds_on(items, [*self.offers, *(bin.offer for bin in self.bins)])
+        sizes = _sizes_on(items, [*self.offers, *(bin.offer for bin in self.bins)])
         for bin in self.bins:
             free_t = [max(free_t, at_t) for free_t in bin.free_t]
             idle = replace(bin, free_t=free_t, placed=[], since_t=max(bin.since_t, at_t))
-            fill(replace(idle, keep_t=math.inf), items, left, self.by_t, seconds_on[bin.offer.key])
+            fill(replace(idle, keep_t=math.inf), items, left, self.by_t, sizes[bin.offer.key])
         opened: list[Bin] = []
         room = self.left.copy()
         for offer in self.offers:
             while any(left) and room.of(offer) > 0:
                 before = list(left)
                 bin = fresh("", offer, at_t, math.inf)
-                if not fill(bin, items, left, self.by_t, seconds_on[offer.key]):
+                if not fill(bin, items, left, self.by_t, sizes[offer.key]):
                     break
                 alike = 1 + min(_repeats(before, left), room.of(offer) - 1)
                 for place, count in enumerate(before):
@@ -90,10 +90,10 @@ class SafetyNet:
         return min((item.quantile_s(offer) for offer in able), default=math.inf)
 
 
-def _seconds_on(items: Sequence[Item], offers: Iterable[Offer]) -> dict[str, list[float]]:
-    """By key of an offer: the seconds that a task of each item takes there."""
+def _sizes_on(items: Sequence[Item], offers: Iterable[Offer]) -> dict[str, Sizes]:
+    """By key of an offer: what a task of each item takes there."""
     by_key = {offer.key: offer for offer in offers}
-    return {key: [item.task.seconds_on(offer) for item in items] for key, offer in by_key.items()}
+    return {key: sizes_on(items, offer) for key, offer in by_key.items()}
 
 
 def _repeats(before: Sequence[int], after: Sequence[int]) -> int:

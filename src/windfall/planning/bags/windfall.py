@@ -16,6 +16,7 @@ from windfall.planning.bags.cover import EPSILON_S, Cover, covered, early_rescue
 from windfall.planning.bags.feasibility import attainable, promised_deadline_t
 from windfall.planning.bags.packing import Item, fill, fresh, ondemand_offers
 from windfall.planning.bags.planning_pass import PlanningPass
+from windfall.planning.bags.second_attempts import add_second_attempts
 from windfall.planning.bags.serial import plan_serial
 from windfall.planning.bags.to_plan import to_plan
 from windfall.planning.contract import ONDEMAND, SPOT, Plan, Rejected, Snapshot
@@ -57,7 +58,10 @@ class Windfall:
                 cover = cover.rescuable()
             more = None if cover.latest_t > snapshot.t + EPSILON_S else _cheapest_rescue(decided, cover.at_risk)
             if more is None:
-                return self._with_promise(self._covered_plan(decided, whole, len(forced)), decided, asked)
+                plan = self._covered_plan(decided, whole, len(forced))
+                if self.pass_type is PlanningPass and self.market is None:
+                    add_second_attempts(plan, decided, asked)
+                return self._with_promise(plan, decided, asked)
             # One at a time at first, then half as many again: a large bag would need thousands of rounds.
             forced += [more] * min(max(1, len(forced) // 2), _room_for_rescue(decided, more))
 

@@ -61,6 +61,8 @@ class MachineState(Struct, array_like=True):
     """When its worker was told to save what runs there and to end."""
     because: str = ""
     """Why its offer was chosen, as the plan said that started it."""
+    again: list[int] = field(default_factory=list)
+    """Tasks that run elsewhere and shall get a second attempt here (fleets.named); see `again_of`."""
 
     @property
     def there(self) -> bool:
@@ -206,6 +208,19 @@ def queue_of(state: State, machine: MachineState) -> list[int]:
     for name in machine.queue:
         job, task = meant(machine.fleet, name)
         if state.bags[job].queues.reserved.get(task) == machine.number:
+            found.append(name)
+    return found
+
+
+def again_of(state: State, machine: MachineState) -> list[int]:
+    """The tasks that still need a second attempt on this machine: those with one attempt, which is on another one."""
+    if not machine.again:
+        return []
+    found = []
+    for name in machine.again:
+        job, task = meant(machine.fleet, name)
+        live = state.bags[job].attempts.live.get(task, ()) if job in state.bags else ()
+        if len(live) == 1 and live[0].host != machine.host:
             found.append(name)
     return found
 
