@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from windfall.planning.contract import Machine, Phase, Snapshot, Task
 from windfall.planning.offers import Offer
-from windfall.planning.workflow.live import WorkflowPlanner, paced, replanned, review
+from windfall.planning.workflow.live import WorkflowPlanner, mended, paced, replanned
+from windfall.planning.workflow.seats import play, rented, review
 
 SPOT = Offer(name="spot", price_usd=0.01, cores=1, cycle_s=60.0, lag_s=60.0, market="spot", pool="cloud")
 SURE = Offer(name="sure", price_usd=0.05, cores=1, cycle_s=60.0, lag_s=60.0, pool="cloud")
@@ -23,7 +25,7 @@ def chain(t: float, deadline_t: float, *waiting: int, offers: tuple[Offer, ...] 
     )  # fmt: skip
 
 
-def test_spot_begins_only_what_the_plan_gives_it_where_machines_on_demand_can_be_rented():
+def test_spot_begins_only_what_the_plan_gives_it_where_machines_on_demand_can_berented():
     snapshot = chain(10.0, 9000.0, 0, 1)
     assert WorkflowPlanner("windfall")(snapshot).spot_until_t == snapshot.t
     alone = chain(10.0, 9000.0, 0, 1, offers=(SPOT,))
@@ -51,9 +53,7 @@ def test_the_last_task_goes_on_demand_where_neither_is_safe():
 
 def test_a_task_in_no_queue_makes_the_finish_infinite():
     snapshot = chain(10.0, 9000.0, 0)
-    from windfall.planning.workflow.live import _rented
-
-    assert review(snapshot, _rented(snapshot))[0] == float("inf")
+    assert review(snapshot, rented(snapshot))[0] == float("inf")
 
 
 WIDE = Offer(name="wide", price_usd=0.05, cores=2, cycle_s=3600.0, lag_s=60.0, pool="cloud", pool_limit=1)
@@ -89,3 +89,51 @@ def test_an_idle_machine_stays_for_its_paid_cycle_if_its_place_is_not_waited_for
     wide = replace(snapshot.machines[0], id="2", offer=replace(WIDE, pool_limit=2), waiting=(2,))
     plan = WorkflowPlanner("windfall")(replace(roomy, machines=(*snapshot.machines, wide)))
     assert plan.stop == [] and plan.replan_t <= 3000.0
+
+
+def queue_of_two(paid_until_t: float = 60.0) -> Snapshot:
+    """Task 1 waits for task 0 on another machine; task 2, behind it in the queue of its machine, waits for nothing."""
+    first, second = (
+        Machine(id=name, offer=SURE, phase=Phase.IDLE, waiting=waiting, paid_until_t=paid_until_t, up_since_t=0.0)
+        for name, waiting in (("1", (0,)), ("2", (1, 2)))
+    )
+    tasks = {0: Task(0, 500.0), 1: Task(1, 1000.0), 2: Task(2, 400.0)}
+    return Snapshot(t=0.0, deadline_t=1540.0, tasks=tasks, machines=(first, second), offers=(SURE,), after={1: (0,)},
+                    total=3, is_workflow=True, spent_usd=0.1)  # fmt: skip
+
+
+def test_a_review_lets_a_task_go_before_one_that_waits_for_its_parent():
+    snapshot = queue_of_two()
+    assert play(snapshot, rented(snapshot)) == {0: 500.0, 1: 1500.0, 2: 400.0}
+    plan = WorkflowPlanner("windfall")(snapshot)
+    assert plan.because == ["the plan is in time"] and not plan.start
+
+
+def test_a_task_that_is_too_wide_for_the_free_cores_lets_a_narrow_one_go_first():
+    machine = Machine(id="1", offer=WIDE, phase=Phase.IDLE, waiting=(0, 1, 2), paid_until_t=60.0, up_since_t=0.0)
+    tasks = {0: Task(0, 100.0), 1: Task(1, 100.0, cores=2), 2: Task(2, 50.0)}
+    snapshot = Snapshot(t=0.0, deadline_t=9000.0, tasks=tasks, machines=(machine,), offers=(WIDE,), total=3,
+                        is_workflow=True)  # fmt: skip
+    assert play(snapshot, rented(snapshot)) == {0: 100.0, 2: 50.0, 1: 200.0}
+
+
+def test_a_plan_counts_what_its_rented_machines_will_still_cost():
+    # Until 500 s and until 1,500 s, of which 60 s of each are paid: 8 and 24 minutes more.
+    assert WorkflowPlanner("windfall")(queue_of_two()).predicted_cost_usd == pytest.approx(0.1 + (8 + 24) * 0.05)
+
+
+def test_a_plan_is_followed_while_half_of_the_reserve_is_left_and_no_longer():
+    snapshot = queue_of_two()  # ends after 1,500 s; plans leave 2 % of the time unused
+    for deadline_s, followed in ((1500.0 / 0.985, True), (1500.0 / 0.995, False)):
+        plan = WorkflowPlanner("windfall")(replace(snapshot, deadline_t=deadline_s))
+        assert ("in time" in plan.because[0]) is followed, plan.because
+
+
+def test_only_the_task_that_lost_its_machine_is_placed_anew():
+    # Task 2 is in no queue. The other two stay where they are, though one machine for both would be cheaper.
+    whole = queue_of_two()
+    machines = (whole.machines[0], replace(whole.machines[1], waiting=(1,)))
+    snapshot = replace(whole, machines=machines, deadline_t=4000.0)
+    queues = {seat.label: seat.tasks for seat in mended(paced(snapshot), rented(snapshot))}
+    assert sorted(task for queue in queues.values() for task in queue) == [0, 1, 2]
+    assert 0 in queues["1"] and 1 in queues["2"]

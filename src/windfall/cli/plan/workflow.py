@@ -30,6 +30,7 @@ from windfall.planning.offers import Offer
 from windfall.planning.registry import known_planner
 from windfall.planning.workflow.bounds import work_bound_usd
 from windfall.planning.workflow.budget import soonest_within
+from windfall.planning.workflow.live import FIRST_PLAN_LOOKS, planned_s
 from windfall.planning.workflow.model import US, NoOffer, Plan, Problem, earliest_finish, make_problem
 from windfall.planning.workflow.planners import plan as make_plan
 from windfall.planning.workflow.planners import publish
@@ -74,7 +75,9 @@ def plan_workflow(asked: Asked) -> None:
             problem, made = _within(asked, spec, offers, budget_usd)
         else:
             problem = _problem(asked, spec, offers, deadline_s)
-            made = make_plan(problem, asked.planner, np.random.default_rng(asked.seed))
+            # What a run begins with: the same reserve of time, and the same search.
+            planned = _problem(asked, spec, offers, planned_s(deadline_s))
+            made = make_plan(planned, asked.planner, np.random.default_rng(asked.seed), FIRST_PLAN_LOOKS)
     document = publish(problem, made)
     runs = _runs(asked, spec, document, problem)
     if runs:

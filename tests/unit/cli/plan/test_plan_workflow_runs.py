@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 
@@ -128,3 +129,38 @@ def test_runs_that_take_longer_than_the_plan_miss_nothing_where_no_deadline_was_
     )
     assert json.loads(ended.out)["forecast"]["met_high"] < 0.95
     assert ended.code == 0, ended
+
+
+TASK = """
+[[task]]
+name = "t{n}"
+command = ["true"]
+runtime_s = {runtime_s}
+after = {after}
+"""
+
+
+def tangled(tasks: int, seed: int) -> str:
+    """A workflow of random tasks, each after up to two of the ten before it."""
+    chance = random.Random(seed)
+    rows = ['name = "tangled"']
+    for n in range(tasks):
+        after = sorted({chance.randrange(max(0, n - 10), n) for _ in range(chance.randrange(3))} if n else set())
+        names = json.dumps([f"t{parent}" for parent in after])
+        rows.append(TASK.format(n=n, runtime_s=round(chance.lognormvariate(5.0, 0.7), 1), after=names))
+    return "".join(rows)
+
+
+@pytest.mark.parametrize(("seed", "cycle_s"), [(1, 3600), (2, 60)])
+def test_a_run_without_any_loss_costs_what_the_plan_says(seed, cycle_s, tmp_path, monkeypatch, capsys):
+    (tmp_path / "flow.toml").write_text(tangled(25, seed))
+    offers = OFFERS.format(limit=20, rate=0).replace("cycle_s = 60", f"cycle_s = {cycle_s}")
+    (tmp_path / "offers.toml").write_text(offers)
+    where = ("--workflow", str(tmp_path / "flow.toml"), "--offers", str(tmp_path / "offers.toml"))
+    ended = windfall(
+        monkeypatch, capsys, "plan", *where, "--deadline", "65m", "--spread", "0", "--seeds", "1", "--json"
+    )
+    told = json.loads(ended.out)
+    assert told["met"] and told["forecast"]["met"] == 1, ended
+    assert told["forecast"]["cost_usd"]["mean"] == pytest.approx(told["cost_usd"], rel=1e-6)
+    assert told["forecast"]["finish_s"]["mean"] == pytest.approx(told["makespan_s"], abs=60.0)

@@ -27,6 +27,7 @@ from windfall.planning.workflow.methods.timeline import to_plan
 from windfall.planning.workflow.model import Plan, Problem, earliest_finish
 
 LOOKS = 1_200_000  # machines tried in the search; a few seconds
+LOOKS_OF_A_SEARCH = 300_000  # more than this are spent on several searches
 MIN_LOOKS, LOOKS_PER_TASK = 200_000, 30_000  # a small workflow needs fewer
 CONSTRUCTION_EFFORT = 60_000  # tasks placed while constructing our own plans
 MIN_CONSTRUCTED_PLANS = 3  # of our own, at any size
@@ -83,7 +84,7 @@ def _planned(
 
 
 def _improved(problem: Problem, kept: list[Plan], rng: np.random.Generator, looks: int) -> Plan:
-    """A short search from each of the best starts, then a long one from the best of them.
+    """The best that searches from these plans find.
 
     Plans whose machines follow each other in the places of a full pool are not searched from: tasks that move would
     make them overlap.
@@ -91,16 +92,24 @@ def _improved(problem: Problem, kept: list[Plan], rng: np.random.Generator, look
     starts = [plan for plan in kept if plan.is_allowed_at_once(problem)]
     if not starts:
         return structs.replace(kept[0], planner="windfall")
-    floor = work_bound_usd(problem)
     looks = min(looks, MIN_LOOKS + LOOKS_PER_TASK * problem.n)
+    # Several searches: where whole cycles are at stake, one long search ends in one valley as often as a short one.
+    times = max(1, looks // LOOKS_OF_A_SEARCH) if problem.n <= MAX_TASKS_ANNEALED else 1
+    found = [_searched(problem, starts, rng, looks // times) for _ in range(times)]
+    best = min((*found, kept[0]), key=lambda plan: plan.expected_usd(problem))
+    return structs.replace(best, planner="windfall")
+
+
+def _searched(problem: Problem, starts: list[Plan], rng: np.random.Generator, looks: int) -> Plan:
+    """A short search from each of the best starts, then a long one from the best of them."""
+    floor = work_bound_usd(problem)
     searches = [Search(problem, plan, rng) for plan in _distinct(problem, starts, 3)]
     for search in searches:
         search.run(looks // 10, floor)
     best = min(searches, key=lambda search: search.best_value)
     last = Search(problem, best.best, rng)
     last.run(looks - len(searches) * (looks // 10), floor)
-    found = min((last.best, best.best, kept[0]), key=lambda plan: plan.expected_usd(problem))
-    return structs.replace(found, planner="windfall")
+    return min((last.best, best.best), key=lambda plan: plan.expected_usd(problem))
 
 
 def _distinct(problem: Problem, plans: list[Plan], count: int) -> list[Plan]:
