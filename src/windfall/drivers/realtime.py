@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import logging
 import struct
+import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -133,6 +134,8 @@ class Realtime:
         self._dirty = asyncio.Event()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._copier = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
+        self._hurry = threading.Event()
+        """The server stops: a snapshot that is being written takes no more time than it needs."""
         """Not the thread of the commits: they would wait until hundreds of megabytes are on the disk."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
@@ -217,6 +220,7 @@ class Realtime:
     async def stop(self) -> None:
         """Write what is left and a snapshot, so that the next start is quick. Ends soon on a full disk, too."""
         self._stopping = True
+        self._hurry.set()
         if self._timer:
             self._timer.cancel()
         until = asyncio.get_running_loop().time() + STOP_S
@@ -527,7 +531,7 @@ class Realtime:
         except Exception:
             self._may_fork = False
             raise
-        self.store.save_snapshot(seq, data)
+        self.store.save_snapshot(seq, data, self._hurry)
 
     async def _last_snapshot(self) -> None:
         try:

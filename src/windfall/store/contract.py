@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
+from threading import Event
 from typing import BinaryIO, NamedTuple, Protocol
 
 from msgspec import Struct, field
@@ -219,8 +220,11 @@ class Store(Protocol):
         """The newest readable snapshot and the records behind it. A broken last record is dropped, with a warning."""
         ...
 
-    def save_snapshot(self, seq: int, data: bytes | memoryview) -> None:
-        """Keep the state after record `seq` (already appended). The two newest snapshots are kept."""
+    def save_snapshot(self, seq: int, data: bytes | memoryview, hurry: Event | None = None) -> None:
+        """Keep the state after record `seq` (already appended). The two newest snapshots are kept.
+
+        `hurry`: it is written at a rate that leaves the disk to commits until this is set; None: at once.
+        """
         ...
 
     def last_seq(self) -> int:

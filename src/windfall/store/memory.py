@@ -106,7 +106,7 @@ class MemoryStore:
         check_reach(snapshot, self.last_seq(), repair.format(seq=after))
         return Loaded(snapshot, checked(rows, after, repair), warnings, [FormatSince(1, FORMAT)])
 
-    def save_snapshot(self, seq: int, data: bytes | memoryview) -> None:
+    def save_snapshot(self, seq: int, data: bytes | memoryview, hurry: threading.Event | None = None) -> None:
         check_epoch(self.epoch, self._writes["epoch"])
         others = [s for s in self._snapshots if s.seq != seq]
         self._snapshots[:] = sorted([*others, Snapshot(seq, bytes(data))])[-2:]

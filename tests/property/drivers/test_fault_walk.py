@@ -108,7 +108,7 @@ class FaultyStore:
         self.faults.step("append succeeds unheard, for now", StoreError)
         self.faults.step("append succeeds unheard, for good", Injected)
 
-    def save_snapshot(self, seq: int, data: bytes) -> None:
+    def save_snapshot(self, seq: int, data: bytes, hurry: object = None) -> None:
         assert seq <= self.inner.last_seq()
         self.faults.step("snapshot fails", StoreError)
         self.inner.save_snapshot(seq, data)

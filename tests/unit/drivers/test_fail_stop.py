@@ -317,7 +317,7 @@ class Slow(MemoryStore):
         super().__init__()
         self.snapshots: list[int] = []
 
-    def save_snapshot(self, seq: int, data: bytes) -> None:
+    def save_snapshot(self, seq: int, data: bytes, hurry: object = None) -> None:
         assert seq <= self.last_seq(), "a snapshot of what is not in the log"
         self.snapshots.append(seq)
         super().save_snapshot(seq, data)
@@ -348,7 +348,7 @@ def test_commits_do_not_wait_for_a_snapshot_that_is_being_written():
     begun, may_end = threading.Event(), threading.Event()
 
     class Waiting(Slow):
-        def save_snapshot(self, seq: int, data: bytes) -> None:
+        def save_snapshot(self, seq: int, data: bytes, hurry: object = None) -> None:
             begun.set()
             assert may_end.wait(60)
             super().save_snapshot(seq, data)

@@ -10,12 +10,14 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from contextlib import contextmanager
+import threading
+from contextlib import closing, contextmanager
 
 import pytest
 
 from windfall.errors import BadInput
 from windfall.store.contract import Batch, OutputRow, Record, StoreCorrupt, StoreError, StoreFull
+from windfall.store.sqlite import files
 from windfall.store.sqlite.store import SqliteStore
 
 OUTPUTS = 5
@@ -329,3 +331,38 @@ def test_the_command_in_the_error_about_a_damaged_record_repairs_the_log(directo
     with opened(directory) as store:
         assert [seq for seq, _ in store.load().records] == [1, 2]
         store.append(batch(3))
+
+
+class Waiting:
+    """Stands for an event: remembers how long it was waited for, and when it is set waits no more."""
+
+    def __init__(self, clock: list[float]) -> None:
+        self.waits: list[float] = []
+        self._clock = clock
+
+    def wait(self, timeout_s: float) -> bool:
+        self.waits.append(timeout_s)
+        self._clock[0] += timeout_s
+        return False
+
+
+def test_a_snapshot_beside_commits_is_written_no_faster_than_its_pace():
+    clock = [100.0]
+    hurry = Waiting(clock)
+    slices = [memoryview(bytes(int(files.PACE_BYTES_S / 4)))] * 4
+    found = []
+    for at, piece in enumerate(files.paced(slices, hurry, lambda: clock[0])):
+        found.append((clock[0], len(piece)))
+        clock[0] += 0.5 if at == 1 else 0.0  # the disk was slow: time that it took is not waited for again
+    assert [t - 100.0 for t, _ in found] == [0.0, 0.25, 0.75, 0.75]
+    assert hurry.waits == [0.0, 0.25, 0.0, 0.0]
+
+
+def test_a_snapshot_in_a_hurry_waits_for_nothing_and_is_the_same(tmp_path):
+    hurry = threading.Event()
+    hurry.set()
+    with closing(SqliteStore(tmp_path / "state")) as store:
+        store.append(batch(1))
+        store.save_snapshot(1, bytes(int(files.PACE_BYTES_S)), hurry)
+        loaded = store.load()
+        assert loaded.snapshot is not None and len(loaded.snapshot.data) == int(files.PACE_BYTES_S)

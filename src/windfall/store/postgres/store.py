@@ -265,7 +265,7 @@ class PostgresStore(KeepsBlobs):
             yield from rows
             seq = rows[-1][0]
 
-    def save_snapshot(self, seq: int, data: bytes | memoryview) -> None:
+    def save_snapshot(self, seq: int, data: bytes | memoryview, hurry: threading.Event | None = None) -> None:
         def work(writer: Connection) -> None:
             writer.execute(tables.SAVE_SNAPSHOT, (seq, crc(seq, data), data))
             writer.execute(tables.FORGET_SNAPSHOTS)

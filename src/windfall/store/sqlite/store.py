@@ -346,8 +346,8 @@ class SqliteStore(KeepsBlobs):
             yield from page
             seq = page[-1][0]
 
-    def save_snapshot(self, seq: int, data: bytes | memoryview) -> None:
-        self._snapshots.save(seq, data)
+    def save_snapshot(self, seq: int, data: bytes | memoryview, hurry: threading.Event | None = None) -> None:
+        self._snapshots.save(seq, data, hurry)
 
     def last_seq(self) -> int:
         return self._read(LAST_SEQ)[0][0] or 0
