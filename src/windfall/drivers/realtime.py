@@ -134,9 +134,9 @@ class Realtime:
         self._dirty = asyncio.Event()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._copier = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
+        """Not the thread of the commits: they would wait until hundreds of megabytes are on the disk."""
         self._hurry = threading.Event()
         """The server stops: a snapshot that is being written takes no more time than it needs."""
-        """Not the thread of the commits: they would wait until hundreds of megabytes are on the disk."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         self._log_records = self._log_bytes = 0
