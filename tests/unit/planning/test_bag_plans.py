@@ -448,3 +448,22 @@ def test_quantiles_that_can_be_kept_are_kept_and_others_fall_as_the_time_does():
     planned_s = [attainable(replace(shot, deadline_t=by_t), 5.0).tasks[0].runtime_s for by_t in range(1800, 4000, 50)]
     assert planned_s[0] < planned_s[-1] and planned_s == sorted(planned_s)
     assert all(after - before < 60.0 for before, after in pairwise(planned_s)), "and smoothly"
+
+
+def test_while_spot_is_refused_and_run_times_are_uncertain_one_task_begins_on_demand_and_the_others_wait():
+    """All forty waited for spot until they were found to be too long for the time that was left."""
+    refused = Market(refused=3, refused_t=900.0)
+    spot = replace(CHEAP, when_taken="terminate", limit=0)
+    tasks = {number: Task(number, 1000.0, mean_s=300.0) for number in range(20)}
+
+    def planned(t: float, **more):
+        shown = Snapshot(
+            t=t, deadline_t=9000.0, tasks=tasks, machines=(), offers=(spot, DEAR), markets={spot.key: refused}, **more
+        )
+        return WINDFALL(shown)
+
+    assert planned(600.0, total=20).start == [], "at first all wait"
+    plan = planned(1000.0, total=20)
+    assert [start.offer for start in plan.start] == [DEAR]
+    assert any("wait for spot capacity" in reason for reason in plan.because)
+    assert planned(1000.0, total=40).start == [], "twenty have ended: what tasks take is known"

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from windfall.planning.contract import ONDEMAND, SPOT, Machine, Phase, Snapshot, Task
 from windfall.planning.offers import Offer
+from windfall.planning.room import market_key
 
 Array = NDArray[np.float64]
 
@@ -173,6 +174,12 @@ def width(task: Task, offer: Offer) -> int:
     return max(own, math.ceil(task.memory_gb * offer.cores / offer.memory_gb - 1e-9))
 
 
+def all_narrow(items: Iterable[Item], bins: Iterable[Bin]) -> bool:
+    """Whether each of these tasks occupies one core on each of these machines."""
+    offers = {market_key(bin.offer): bin.offer for bin in bins}.values()
+    return all(width(item.task, offer) == 1 for item in items for offer in offers)
+
+
 def tasks_at_once(need: float, units: float) -> int:
     """Tasks of this need that units serve at once: of 0.4, two on each; of 1.5, one has a unit and shares another."""
     if need <= 1.0:
@@ -220,9 +227,7 @@ def spread(bins: Sequence[Bin], items: Sequence[Item], left: list[int], until_t:
 
     If they do not all fit, nothing is placed: `fill` then packs each core as full as possible.
     """
-    if not 0 < sum(left) <= MAX_TASKS_PACKED_EXACTLY or any(
-        width(item.task, bin.offer) != 1 for bin in bins for item in items
-    ):
+    if not 0 < sum(left) <= MAX_TASKS_PACKED_EXACTLY or not all_narrow(items, bins):
         return
     lanes = [(list(bin.free_t), bin, list[Placed]()) for bin in bins]
     for place, item in enumerate(items):

@@ -28,6 +28,7 @@ from windfall.planning.bags.packing import (
     Item,
     Placed,
     Sizes,
+    all_narrow,
     all_noticed,
     cycles_usd,
     existing,
@@ -57,6 +58,9 @@ BATCHES, BATCHES_OF_UNNAMED = 8, 4
 """Of many equal machines, those for this part of the tasks are bought at once."""
 SPREAD_PREMIUM = 0.05
 """A spot machine that would be lost together with all others is worth 5 % less than one that is lost alone."""
+WAIT_TO_LEARN_SHARE, RESULTS_TO_WAIT_WITH = 0.1, 8
+"""If spot is refused, and after this share of the time to the deadline fewer tasks than this have ended, one begins on
+demand."""
 SPOT_COST_MARGIN = 1.25
 """Expected cost of spot over the price of the seconds that tasks use."""
 
@@ -84,6 +88,8 @@ class PlanningPass:
         self.awake = {m.id: m for m in snapshot.machines if is_usable(m)}
         self.bins = [existing(machine, snapshot) for machine in self.awake.values()]
         self.bins.sort(key=lambda bin: (bin.offer.market == SPOT, bin.name))
+        self._free_before = {bin.name: tuple(bin.free_t) for bin in self.bins}
+        """When the cores of each machine are free before this pass places anything."""
         self.places = {bin.name: place for place, bin in enumerate(self.bins)}
         self._alike_bins = Alike()
         self.spot_cores = Counter[str]()
@@ -240,8 +246,22 @@ class PlanningPass:
         if rest and spot_is_refused(self.snapshot, self.noticed_offers, self.left):
             later_t = self.t + self.review_pause_s()
             if self.safety_net_after().holds(rest, later_t) and self.worth_postponing(rest, later_t):
-                self.postponed, self.postponed_usd = rest, self._ondemand_usd(rest, self.t)
-                left[:] = [0] * len(left)
+                if self._must_learn(sum(left)) and rest[0].slack_s > 0.0:
+                    rest[0] = replace(rest[0], count=rest[0].count - 1)
+                    first = next(place for place, count in enumerate(left) if count)
+                    left[:] = [int(place == first) for place in range(len(left))]
+                else:
+                    left[:] = [0] * len(left)
+                self.postponed = [item for item in rest if item.count]
+                self.postponed_usd = self._ondemand_usd(self.postponed, self.t)
+
+    def _must_learn(self, waiting: int) -> bool:
+        """Whether one of many waiting tasks begins on demand although it could wait for spot: few have ended and none
+        runs, and time passes in which it could have been seen that tasks take longer than is known."""
+        snapshot = self.snapshot
+        waited = (self.t - snapshot.begun_t) / max(1e-9, self.by_t - snapshot.begun_t)
+        knows_little = not self.awake and snapshot.total - snapshot.unfinished < RESULTS_TO_WAIT_WITH < waiting
+        return bool(self.risk_weight) and knows_little and waited >= WAIT_TO_LEARN_SHARE
 
     def _ondemand_usd(self, rest: Sequence[Item], at_t: float) -> float:
         """Dollars for these tasks on on-demand machines that are started at `at_t`."""
@@ -283,7 +303,7 @@ class PlanningPass:
         items = [item for item, count in zip(self.items, left, strict=True) if count]
         if not self.shares_queue or not 0 < waiting <= MAX_TASKS_PACKED_EXACTLY:
             return
-        if any(item.slack_s <= 0.0 or width(item.task, bin.offer) != 1 for item in items for bin in self.bins):
+        if any(item.slack_s <= 0.0 for item in items) or not all_narrow(items, self.bins):
             return
         mean_s = math.fsum(item.task.runtime_s * n for item, n in zip(self.items, left, strict=True)) / waiting
         quantile_s = mean_s + max(item.slack_s for item in items)
@@ -326,11 +346,11 @@ class PlanningPass:
         """The cores of these machines as they are now, without what this pass has placed on them."""
         for bin in bins:
             machine, speed = self.awake.get(bin.name), self.prices.speed(bin.offer)
-            now = bin if machine is None else existing(machine, self.snapshot)
+            free_at_t = [bin.since_t] * bin.offer.cores if machine is None else self._free_before[bin.name]
             busy = 0 if machine is None else len(machine.running)
             # Only in time that is paid for: whether to pay for more is decided elsewhere.
             until_t = min(begin_by_t[bin.offer.market], bin.keep_t - mean_s / speed)
-            for place, free_t in enumerate(now.free_t if machine is not None else [bin.since_t] * bin.offer.cores):
+            for place, free_t in enumerate(free_at_t):
                 yield Core(max(0.0, free_t - self.t), place < busy, until_t - self.t, speed)
 
     def _buy(self, left: list[int]) -> None:
