@@ -98,6 +98,9 @@ LIVE_OFFERS = (
        strikes=st.lists(st.tuples(st.floats(1.0, 3000.0), st.integers(0, 3), st.just(1e9)), max_size=5))  # fmt: skip
 @example(raw=[(5.0, (1, 0.0))] * 8 + [(5.0, (1, 8.0))], edges=[], limit=2, deadline_t=1500.0,
          strikes=[(1.1, 0, 1e9)])  # a paid cycle that ended by rounding after the moment of its review  # fmt: skip
+@example(raw=[(5.0, (1, 8.0)), (400.0, (1, 0.0)), (5.0, (2, 1.0)), (400.0, (1, 8.0)), (5.0, (1, 0.0)),
+              (400.0, (1, 0.0)), (60.0, (2, 1.0)), (60.0, (1, 8.0))], edges=[(1, 3), (0, 6)], limit=1, deadline_t=300.0,
+         strikes=[])  # a machine that waits for a task of a machine that waits for its place  # fmt: skip
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_running_workflow_comes_to_its_end_within_the_limit_of_its_pool(
     planner, raw, edges, limit, deadline_t, strikes

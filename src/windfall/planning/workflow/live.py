@@ -82,7 +82,7 @@ class WorkflowPlanner:
         finish_t, risky = review(loosened(snapshot), seats)
         if finish_t <= loosened(snapshot).deadline_t and not risky:
             return _to_plan(snapshot, seats, finish_t, "the plan is in time")
-        fresh = min((mended(snapshot, seats), replanned(snapshot)), key=lambda each: _rating(snapshot, each))
+        fresh = _fresh(snapshot, seats)
         new_finish_t, _ = review(snapshot, fresh)
         if math.isfinite(finish_t) and _rating(snapshot, seats)[:2] <= _rating(snapshot, fresh)[:2]:
             return _to_plan(snapshot, seats, finish_t, "the plan is late or at risk, and replanning would not help")
@@ -118,8 +118,7 @@ class WorkflowPlanner:
             at_s = lease.start / US + (LATER_BY_S if lease.start else 0.0)
             offer, at_t = offers[lease.offer], snapshot.t + at_s
             seats.append(Seat(f"new-{place}", offer, at_t, cores_free(offer, at_t), [ids[k] for _, k in mine], True))
-        finish_t = snapshot.t + made.makespan / US
-        plan = _to_plan(snapshot, seats, finish_t, _reason(seats, ids))
+        plan = _to_plan(snapshot, seats, review(snapshot, seats)[0], _reason(seats, ids))
         plan.predicted_cost_usd = snapshot.spent_usd + made.cost_usd(problem)
         return plan
 
@@ -161,6 +160,13 @@ def loosened(snapshot: Snapshot) -> Snapshot:
     whole_s = (snapshot.deadline_t - snapshot.begun_t) / (1.0 - TIME_RESERVE)
     slack_s = TIME_RESERVE * REVIEW_SHARE * whole_s
     return replace(snapshot, deadline_t=snapshot.deadline_t + slack_s) if math.isfinite(slack_s) else snapshot
+
+
+def _fresh(snapshot: Snapshot, seats: Sequence[Seat]) -> list[Seat]:
+    """The better of what is mended and of all placed anew; all anew where a full pool holds up what is mended."""
+    choices = [mended(snapshot, seats), replanned(snapshot)]
+    able = [each for each in choices if play(snapshot, each) is not None]
+    return min(able, key=lambda each: _rating(snapshot, each), default=choices[-1])
 
 
 def _rating(snapshot: Snapshot, seats: Sequence[Seat]) -> tuple[float, int, float]:
@@ -306,8 +312,8 @@ def _to_plan(snapshot: Snapshot, seats: Sequence[Seat], finish_t: float, because
 def _release(snapshot: Snapshot, seats: Sequence[Seat], plan: Plan) -> None:
     """Stop machines without work just before their next billing cycle, or at once if cycles are short or their place
     in a full pool is waited for."""
-    needed = {seat.label for seat in seats if seat.tasks}
     awaited = _awaited_pools(snapshot, seats, plan)
+    needed = set() if awaited and _stands_still(snapshot, seats) else {seat.label for seat in seats if seat.tasks}
     for machine in snapshot.machines:
         if machine.running or machine.id in needed or machine.phase is Phase.PENDING:
             continue
@@ -315,8 +321,17 @@ def _release(snapshot: Snapshot, seats: Sequence[Seat], plan: Plan) -> None:
         is_due = machine.offer.cycle_s < SHORT_CYCLE_S or at_t <= snapshot.t + 1e-3 or machine.offer.pool in awaited
         if machine.phase is Phase.HIBERNATED or is_due:
             plan.stop.append(machine.id)
+            if machine.phase is not Phase.HIBERNATED and plan.assign.get(machine.id, machine.waiting):
+                plan.assign[machine.id] = []
         else:
             plan.replan_t = min(plan.replan_t, at_t)
+
+
+def _stands_still(snapshot: Snapshot, seats: Sequence[Seat]) -> bool:
+    """Whether no task runs and none can begin: its machines wait for tasks of machines that wait for their places."""
+    if any(machine.running or machine.phase is Phase.PENDING for machine in snapshot.machines):
+        return False
+    return all(snapshot.after.get(task) for seat in seats if not seat.is_new for task in seat.tasks)
 
 
 def _awaited_pools(snapshot: Snapshot, seats: Sequence[Seat], plan: Plan) -> set[str]:
