@@ -321,7 +321,7 @@ def _release(snapshot: Snapshot, seats: Sequence[Seat], plan: Plan) -> None:
         is_due = machine.offer.cycle_s < SHORT_CYCLE_S or at_t <= snapshot.t + 1e-3 or machine.offer.pool in awaited
         if machine.phase is Phase.HIBERNATED or is_due:
             plan.stop.append(machine.id)
-            if machine.phase is not Phase.HIBERNATED and plan.assign.get(machine.id, machine.waiting):
+            if machine.phase is not Phase.HIBERNATED and (plan.assign.get(machine.id) or machine.waiting):
                 plan.assign[machine.id] = []
         else:
             plan.replan_t = min(plan.replan_t, at_t)
