@@ -163,6 +163,8 @@ class Bag(Struct, frozen=True, kw_only=True):
     arrivals_s: tuple[float, ...] = ()
     unfinished: tuple[tuple[int, int, float], ...] = ()
     """(task, attempt, seconds): attempts of a replayed log that were cut short take at least as long, at speed 1."""
+    at_waking: tuple[tuple[int, int], ...] = ()
+    """(task, attempt): attempts of a replayed log whose result was there when their machine woke from hibernation."""
 
 
 class SharedFleet(Struct, frozen=True, kw_only=True):

@@ -36,6 +36,7 @@ class Work:
         self.drag = stream(seed, f"bag/{self.name}/drag")
         self.unfinished = {(task, attempt): least_s for task, attempt, least_s in bag.unfinished}
         """Attempts that take at least this long, on a host of speed 1."""
+        self.at_waking = frozenset(bag.at_waking)
 
     def named_s(self, task: int) -> float:
         """The named run time of a task; the true one differs by its error."""

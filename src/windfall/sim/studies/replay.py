@@ -55,7 +55,13 @@ CUT_SHORT = LOSS_CODES | {CAUSES.index(CANCELLED)}
 """Causes of attempts that would have run longer."""
 QUANTILES = 101
 READ_AT_A_TIME = 2000
-LONGER_THAN_SEEN = 1.5
+AT_WAKING_S = 0.25
+"""A result that comes this soon after its machine woke from hibernation was there when it woke.
+
+The replay must not have it later: by then the machine may have been given back, and the plans of the log, for which
+the task is done, would leave it out.
+"""
+LONGER_THAN_SEEN = 1.1
 """An attempt that was cut short takes this many times as long as was seen of it, or as long as its task took later.
 
 It had not ended, and must not end in the replay, whose clock differs from the log's by some tenths of a second.
@@ -85,6 +91,8 @@ class SeenJob(Struct):
     """For how long each task had its slot, from being sent to its result, on a machine of speed 1."""
     cut_s: dict[tuple[int, int], float] = field(default_factory=dict)
     """(task, attempt): for how long an attempt that was cut short had had its slot, on a machine of speed 1."""
+    at_waking: list[tuple[int, int]] = field(default_factory=list)
+    """(task, attempt): attempts whose result was there when their machine woke."""
     classes: list[TaskClass] = field(default_factory=list)
     classes_of: list[int] = field(default_factory=list)
     """The place of each task's class among `classes`."""
@@ -215,7 +223,8 @@ class Fitted(Struct):
         job = self._job_of(bag)
         unfinished = tuple((task, number, LONGER_THAN_SEEN * cut_s) for (task, number), cut_s in job.cut_s.items())
         run_times_s = tuple(job.held_of[task] for task in range(job.tasks))
-        return replace(self._shaped(bag), run_times_s=run_times_s, unfinished=unfinished)
+        at_waking = tuple(job.at_waking)
+        return replace(self._shaped(bag), run_times_s=run_times_s, unfinished=unfinished, at_waking=at_waking)
 
     def _job_of(self, bag: Bag) -> SeenJob:
         return self.jobs[int(bag.name.partition("-")[0])]
@@ -476,10 +485,12 @@ def _reported(
 ) -> None:
     for result, verdict in zip(event.results, verdicts, strict=True):
         key = (result.job, result.task, result.attempt)
+        job = fitted.jobs.get(result.job)
         if result.cause in CUT_SHORT:
             _cut_short(fitted, sent, state, key, event.t)
+        elif job is not None:
+            job.cut_s.pop(key[1:], None)  # its machine hibernated, woke, and went on with it
         sent_s = sent.pop(key).t if key in sent else None
-        job = fitted.jobs.get(result.job)
         if job is None:
             continue
         if verdict == ACCEPTED:
@@ -487,7 +498,11 @@ def _reported(
             job.runs_s.append(_work_s(state, host, result, job.class_of(result.task).name))
             job.runs_of[result.task] = job.runs_s[-1]
             if sent_s is not None:
-                job.held_of[result.task] = _held_s(state, host, sent_s, event.t, job.class_of(result.task).name)
+                held_s = _held_s(state, host, sent_s, event.t, job.class_of(result.task).name)
+                job.held_of[result.task] = held_s
+                if _came_at_waking(state, host, sent_s, event.t):
+                    job.at_waking.append(key[1:])
+                    job.cut_s[key[1:]] = held_s  # it must not end before the machine hibernates
             job.done += 1
             if host is not None:
                 host.runs.append((result.start, result.end))
@@ -512,6 +527,14 @@ def _held_s(state: State, host: SeenHost | None, sent_t: float, t: float, task_c
     if machine is None:
         return max(1e-6, t - sent_t)
     return max(1e-6, t - sent_t - machine.slept_s(sent_t, t)) * machine.offer.speed_for(task_class)
+
+
+def _came_at_waking(state: State, host: SeenHost | None, sent_t: float, t: float) -> bool:
+    """Whether a result came as soon as the machine of its attempt woke from hibernation."""
+    machine = state.fleet.machines.get(host.machine) if host is not None else None
+    return machine is not None and any(
+        sent_t < from_ and to is not None and to <= t < to + AT_WAKING_S for from_, to in machine.sleeps
+    )
 
 
 def answer(fitted: Fitted, outcomes: list[RunOutcome], changed: bool) -> dict[str, Any]:
