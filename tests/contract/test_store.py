@@ -1,5 +1,6 @@
 """What every store promises (windfall.store.contract), held by SQLite, PostgreSQL and memory alike."""
 
+import random
 import threading
 
 import pytest
@@ -19,6 +20,7 @@ from windfall.store.contract import (
     StoreError,
     StoreReadOnly,
 )
+from windfall.store.pacing import SLICE_BYTES
 
 # The log
 
@@ -257,6 +259,29 @@ def test_a_restart_begins_with_the_newest_snapshot_and_the_records_behind_it(kit
     loaded = kit.reopen().load()
     assert loaded.snapshot == (6, b"state 6")
     assert seqs(loaded) == [7]
+
+
+class Appending:
+    """Stands for an event that says when to hurry: records are appended whenever a snapshot waits for it."""
+
+    def __init__(self, store) -> None:
+        self.store = store
+
+    def wait(self, _: float) -> bool:
+        thread = threading.Thread(target=append, args=(self.store, self.store.last_seq() + 1))
+        thread.start()
+        thread.join(60)
+        return True
+
+
+def test_commits_go_on_between_the_parts_of_a_snapshot(kit):
+    append(kit.store, 1)
+    data = random.Random(1).randbytes(3 * SLICE_BYTES + 1)
+    kit.store.save_snapshot(1, data, Appending(kit.store))
+    kit.store.save_snapshot(1, data[:-1])
+    loaded = kit.reopen().load()
+    assert loaded.snapshot == (1, data[:-1])
+    assert seqs(loaded) == ([2, 3, 4, 5] if kit.keeps else [])
 
 
 def test_a_snapshot_may_be_saved_again(store):

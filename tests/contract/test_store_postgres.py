@@ -5,10 +5,11 @@ import threading
 import pytest
 
 from tests.support.server import postgres
-from tests.support.server.stores import PostgresKit
+from tests.support.server.stores import PostgresKit, append
 from windfall.errors import BadInput
 from windfall.store import open_store
 from windfall.store.contract import Batch, OutputRow, Record, StoreError, StoreFenced
+from windfall.store.pacing import SLICE_BYTES
 
 END_CONNECTIONS = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = %s"
@@ -112,4 +113,39 @@ def test_a_server_stopped_in_the_middle_of_a_transaction_does_not_keep_another_f
     assert other.job_spec(7) is None
     other.append(batch(2))
     other.close()
+    kit.close()
+
+
+def test_a_snapshot_of_a_version_before_parts_is_read_and_the_parts_of_old_ones_are_removed(server):
+    kit = PostgresKit(postgres.new_database(server, "parts"))
+    append(kit.store, 1, 2, 3, 4)
+    kit.store.save_snapshot(1, b"before")
+    kit.store.filled(lambda writer: _as_before_parts(writer))
+    assert kit.reopen().load().snapshot == (1, b"before")
+    for seq in (2, 3, 4):
+        kit.store.save_snapshot(seq, b"state %d" % seq)
+    asked = "SELECT seq FROM windfall.snapshot_parts ORDER BY 1"
+    rows = kit.store.filled(lambda writer: writer.execute(asked).fetchall())
+    assert rows == [(3,), (4,)]
+    kit.close()
+
+
+def _as_before_parts(writer):
+    writer.execute("UPDATE windfall.snapshots SET data = 'before'")
+    writer.execute("DROP TABLE windfall.snapshot_parts")
+    writer.execute("UPDATE windfall.meta SET value = '2' WHERE key = 'schema'")
+
+
+def test_a_snapshot_without_its_parts_is_not_said_to_be_there(server):
+    """As if the database that took the parts were another one than that which takes the head."""
+    kit = PostgresKit(postgres.new_database(server, "lost"))
+    append(kit.store, 1)
+
+    class Losing:
+        def wait(self, _):
+            kit.store.filled(lambda writer: writer.execute("DELETE FROM windfall.snapshot_parts"))
+
+    with pytest.raises(StoreError, match="parts of snapshot 1 are missing"):
+        kit.store.save_snapshot(1, bytes(3 * SLICE_BYTES), Losing())
+    assert kit.reopen().load().snapshot is None
     kit.close()

@@ -27,8 +27,9 @@ from msgspec import Struct, field
 
 from windfall.errors import BadInput, Kind, WindfallError
 
-SCHEMA_VERSION = 2
-"""Of the tables: which there are, with which columns. 2: SQLite has old records in packs."""
+SCHEMA_VERSION = 3
+"""Of the tables: which there are, with which columns. 2: SQLite has old records in packs. 3: PostgreSQL has snapshots
+in parts."""
 
 
 OWN = "own "

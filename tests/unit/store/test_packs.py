@@ -5,7 +5,7 @@ from math import inf
 
 import pytest
 
-from windfall.store.contract import Batch, Record, StoreConflict, StoreCorrupt, StoreNewer
+from windfall.store.contract import SCHEMA_VERSION, Batch, Record, StoreConflict, StoreCorrupt, StoreNewer
 from windfall.store.location import StateLocation
 from windfall.store.sqlite import packs
 from windfall.store.sqlite.following import SqliteFollower
@@ -190,5 +190,5 @@ def test_a_store_of_the_schema_before_gets_packs_and_is_then_refused_by_older_ve
     assert pack_all(again) == [IN_ONE] * 4 and again.records(limit=1000) == LOG
     again.close()
     monkeypatch.setattr("windfall.store.checks.SCHEMA_VERSION", 1)
-    with pytest.raises(StoreNewer, match="schema 2"):
+    with pytest.raises(StoreNewer, match=f"schema {SCHEMA_VERSION}"):
         SqliteStore(store.directory)

@@ -16,8 +16,8 @@ from contextlib import closing, contextmanager
 import pytest
 
 from windfall.errors import BadInput
+from windfall.store import pacing
 from windfall.store.contract import Batch, OutputRow, Record, StoreCorrupt, StoreError, StoreFull
-from windfall.store.sqlite import files
 from windfall.store.sqlite.store import SqliteStore
 
 OUTPUTS = 5
@@ -349,9 +349,9 @@ class Waiting:
 def test_a_snapshot_beside_commits_is_written_no_faster_than_its_pace():
     clock = [100.0]
     hurry = Waiting(clock)
-    slices = [memoryview(bytes(int(files.PACE_BYTES_S / 4)))] * 4
+    slices = [memoryview(bytes(int(pacing.PACE_BYTES_S / 4)))] * 4
     found = []
-    for at, piece in enumerate(files.paced(slices, hurry, lambda: clock[0])):
+    for at, piece in enumerate(pacing.paced(slices, hurry, lambda: clock[0])):
         found.append((clock[0], len(piece)))
         clock[0] += 0.5 if at == 1 else 0.0  # the disk was slow: time that it took is not waited for again
     assert [t - 100.0 for t, _ in found] == [0.0, 0.25, 0.75, 0.75]
@@ -363,6 +363,6 @@ def test_a_snapshot_in_a_hurry_waits_for_nothing_and_is_the_same(tmp_path):
     hurry.set()
     with closing(SqliteStore(tmp_path / "state")) as store:
         store.append(batch(1))
-        store.save_snapshot(1, bytes(int(files.PACE_BYTES_S)), hurry)
+        store.save_snapshot(1, bytes(int(pacing.PACE_BYTES_S)), hurry)
         loaded = store.load()
-        assert loaded.snapshot is not None and len(loaded.snapshot.data) == int(files.PACE_BYTES_S)
+        assert loaded.snapshot is not None and len(loaded.snapshot.data) == int(pacing.PACE_BYTES_S)

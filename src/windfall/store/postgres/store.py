@@ -49,6 +49,7 @@ from windfall.store.contract import (
     TokenRow,
 )
 from windfall.store.location import needs_psycopg, without_password
+from windfall.store.pacing import parts_of
 from windfall.store.postgres import tables
 from windfall.store.postgres.tables import Sql
 
@@ -163,12 +164,16 @@ class PostgresStore(KeepsBlobs):
             if writer.execute(tables.HAS_RECORDS).fetchone()[0]:  # type: ignore[index]
                 raise damaged("table windfall.meta is gone")
             writer.execute(tables.SCHEMA)
+            writer.execute(tables.MAKE_PARTS)
             writer.execute(tables.WRITE_META, ("schema", str(SCHEMA_VERSION)))
             writer.execute(tables.WRITE_META, formats.row_since(1))
         version = writer.execute(tables.READ_VERSION).fetchone()
         if version is None or not str(version[0]).isdecimal():
             raise damaged("it does not say which version wrote it")
         check_version(int(version[0]), "the database")
+        if int(version[0]) < SCHEMA_VERSION:
+            writer.execute(tables.MAKE_PARTS)
+            writer.execute(tables.WRITE_META, ("schema", str(SCHEMA_VERSION)))
         rows = writer.execute(tables.READ_FORMATS, (formats.FORMAT_KEYS,)).fetchall()
         return formats.formats_of(((key, value) for key, value in rows), "the database")
 
@@ -255,6 +260,7 @@ class PostgresStore(KeepsBlobs):
 
     def _newest_snapshot(self, warnings: list[str]) -> Snapshot | None:
         for seq, stored, data in self._read(tables.SNAPSHOTS):
+            data = data or b"".join(row[0] for row in self._read(tables.PARTS, (seq,)))
             if crc(seq, data) == stored:
                 return Snapshot(seq, data)
             warnings.append(f"snapshot {seq} is damaged and was passed over; the records since an older one are read")
@@ -266,11 +272,26 @@ class PostgresStore(KeepsBlobs):
             seq = rows[-1][0]
 
     def save_snapshot(self, seq: int, data: bytes | memoryview, hurry: threading.Event | None = None) -> None:
+        """In parts, by the connection of this thread: commits go on meanwhile. It counts when its head is there."""
+
         def work(writer: Connection) -> None:
-            writer.execute(tables.SAVE_SNAPSHOT, (seq, crc(seq, data), data))
+            if (writer.execute(tables.PARTS_BYTES, (seq,)).fetchone() or (0,))[0] != len(data):
+                raise StoreError(f"parts of snapshot {seq} are missing")  # after a fail-over
+            writer.execute(tables.SAVE_SNAPSHOT, (seq, crc(seq, data), b""))
             writer.execute(tables.FORGET_SNAPSHOTS)
 
-        self._commit(work)
+        try:
+            connection, count = self._reader(), 0
+            for count, piece in enumerate(parts_of(data, hurry), 1):
+                with connection.transaction():
+                    connection.execute(tables.NOT_WAITING)
+                    connection.execute(tables.SAVE_PART, (seq, count, piece))
+            connection.execute(tables.CUT_PARTS, (seq, count))
+            self._commit(work)
+            while connection.execute(tables.DROP_PARTS).rowcount:
+                pass
+        except _RAW as error:
+            raise named_error(error) from error
 
     def last_seq(self) -> int:
         return cast(int, self._read(tables.LAST_SEQ)[0][0])

@@ -24,6 +24,9 @@ CREATE TABLE windfall.blob_parts (sha256 text REFERENCES windfall.blobs, part in
 CREATE TABLE windfall.tokens (id text PRIMARY KEY, hash text NOT NULL, role text NOT NULL, name text NOT NULL,
                               created_s float8 NOT NULL);
 """
+# Of versions before 3 the data stand in `snapshots`; since then in parts, and there they are empty.
+MAKE_PARTS: Sql = """CREATE TABLE IF NOT EXISTS windfall.snapshot_parts (seq bigint, part int, data bytea NOT NULL,
+                                                    PRIMARY KEY (seq, part))"""
 HAS_META: Sql = "SELECT to_regclass('windfall.meta') IS NOT NULL"
 HAS_RECORDS: Sql = "SELECT to_regclass('windfall.records') IS NOT NULL"
 READ_META: Sql = "SELECT value FROM windfall.meta WHERE key = %s"
@@ -95,12 +98,23 @@ JOB_BYTES: Sql = """SELECT job, sum(size)::bigint FROM (
     UNION ALL SELECT job, length(data) FROM windfall.outputs) AS sizes GROUP BY job"""
 VACUUM: tuple[Sql, ...] = (
     "VACUUM windfall.records", "VACUUM windfall.jobs", "VACUUM windfall.chunks", "VACUUM windfall.outputs",
-    "VACUUM windfall.blob_parts",
+    "VACUUM windfall.blob_parts", "VACUUM windfall.snapshots", "VACUUM windfall.snapshot_parts",
 )  # fmt: skip
 PRUNE: Sql = "DELETE FROM windfall.records WHERE seq >= %s AND seq < %s AND kind = ANY(%s)"
 
 SNAPSHOTS: Sql = "SELECT seq, crc, data FROM windfall.snapshots ORDER BY seq DESC"
 SNAPSHOT_SEQS: Sql = "SELECT seq FROM windfall.snapshots ORDER BY seq DESC"
+# Nobody waits for a part: it is durable when the commit behind it is, which says that the snapshot is there.
+NOT_WAITING: Sql = "SET LOCAL synchronous_commit = off"
+SAVE_PART: Sql = """INSERT INTO windfall.snapshot_parts (seq, part, data) VALUES (%s, %s, %b)
+    ON CONFLICT (seq, part) DO UPDATE SET data = excluded.data"""
+CUT_PARTS: Sql = "DELETE FROM windfall.snapshot_parts WHERE seq = %s AND part > %s"
+PARTS: Sql = "SELECT data FROM windfall.snapshot_parts WHERE seq = %s ORDER BY part"
+PARTS_BYTES: Sql = "SELECT coalesce(sum(length(data)), 0)::bigint FROM windfall.snapshot_parts WHERE seq = %s"
+# Of snapshots that are kept no more, and of those that a server that was replaced had begun; a few at a time.
+DROP_PARTS: Sql = """DELETE FROM windfall.snapshot_parts WHERE (seq, part) IN (SELECT seq, part
+    FROM windfall.snapshot_parts WHERE seq < (SELECT max(seq) FROM windfall.snapshots)
+    AND seq NOT IN (SELECT seq FROM windfall.snapshots) LIMIT 8)"""
 SAVE_SNAPSHOT: Sql = """INSERT INTO windfall.snapshots (seq, crc, data) VALUES (%s, %s, %b)
     ON CONFLICT (seq) DO UPDATE SET crc = excluded.crc, data = excluded.data"""
 FORGET_SNAPSHOTS: Sql = """DELETE FROM windfall.snapshots WHERE seq NOT IN

@@ -14,7 +14,7 @@ from windfall.store.contract import BLOBS_AT, OWN, Snapshot
 from windfall.store.location import without_password
 from windfall.store.postgres.blobs import RowBlobs
 from windfall.store.postgres.store import damaged, named_error
-from windfall.store.postgres.tables import READ_FORMATS, READ_META, READ_VERSION
+from windfall.store.postgres.tables import PARTS, READ_FORMATS, READ_META, READ_VERSION
 from windfall.store.view import Row, kept_blobs
 
 _PAGE = 500
@@ -67,9 +67,13 @@ class PostgresView:
             yield from cursor
 
     def snapshots(self) -> list[tuple[int, Snapshot | None]]:
-        return [
-            (seq, Snapshot(seq, data) if crc(seq, data) == sum_ else None) for seq, sum_, data in self._read(_SNAPSHOTS)
-        ]
+        found: list[tuple[int, Snapshot | None]] = []
+        for seq, sum_, data in [*self._read(_SNAPSHOTS)]:
+            with _naming():
+                parts = [] if data else self._connection.execute(PARTS, (seq,), binary=True).fetchall()
+            data = data or b"".join(row[0] for row in parts)
+            found.append((seq, Snapshot(seq, data) if crc(seq, data) == sum_ else None))
+        return found
 
     def damage(self) -> list[str]:
         return []  # reading each row is all that can be done from here

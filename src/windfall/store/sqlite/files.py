@@ -14,7 +14,7 @@ import hashlib
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import BinaryIO
 from windfall.errors import BadInput
 from windfall.store.checks import check_sha256, pack_snapshot, unpack_snapshot, wrong_hash
 from windfall.store.contract import BlobSource, Snapshot, StoreError, StoreFull, StoreInUse, StoreReadOnly
+from windfall.store.pacing import parts_of
 
 _PIECE_BYTES = 1 << 20
 _KEPT_SNAPSHOTS = 2
@@ -180,29 +181,6 @@ def naming(path: Path, source: Hashed | None = None) -> Iterator[None]:
         raise named(error, path) from error
 
 
-_SLICE_BYTES = 512 << 10
-"""A commit waits for at most one of these. With 8 MB commits took twice as long, and the snapshot no less."""
-PACE_BYTES_S = 32e6
-"""Of a snapshot beside commits. Without a pace it had the disk to itself for a second, and nine of ten exchanges took
-7.8 ms or less instead of 1.6; with it, 1.6 ms."""
-
-
-def _slices(data: bytes | memoryview) -> Iterator[memoryview]:
-    view = memoryview(data)
-    return (view[at : at + _SLICE_BYTES] for at in range(0, len(view), _SLICE_BYTES))
-
-
-def paced(
-    slices: Iterable[memoryview], hurry: Event, clock: Callable[[], float] = time.monotonic
-) -> Iterator[memoryview]:
-    """The slices, each when those before have been written and `PACE_BYTES_S` allows; at once when `hurry` is set."""
-    began_s, sent = clock(), 0
-    for piece in slices:
-        hurry.wait(max(0.0, began_s + sent / PACE_BYTES_S - clock()))
-        yield piece
-        sent += len(piece)
-
-
 def write_durably(path: Path, pieces: Iterable[bytes | memoryview], temporary: Path, each: bool = False) -> None:
     """Write a file so that after a crash it is there whole or not at all. `temporary`: a directory on the same disk.
 
@@ -255,9 +233,8 @@ class SnapshotFiles:
     def save(self, seq: int, data: bytes | memoryview, hurry: Event | None = None) -> None:
         """Keep a state; the oldest goes. Until `hurry` is set it is written no faster than commits can bear."""
         target = self._directory / f"{seq:020d}"
-        slices = _slices(data) if hurry is None else paced(_slices(data), hurry)
         with naming(self._directory):
-            write_durably(target, chain([pack_snapshot(seq, data)], slices), self._directory, each=True)
+            write_durably(target, chain([pack_snapshot(seq, data)], parts_of(data, hurry)), self._directory, each=True)
             for old in self._newest_first()[_KEPT_SNAPSHOTS:]:
                 old.unlink()
 
