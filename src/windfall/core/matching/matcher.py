@@ -128,9 +128,11 @@ class Matcher:
         if want <= 0 and room <= 0:
             return picked
         cap, tails, is_volunteer = UNLIMITED, self.state.bags.tails, bool(self.host.ad.get("owner"))
-        slots = self.host.slots
+        slots, groups = self.host.slots, self.by_rank()
+        if not (room or tails or is_volunteer) and type(groups) is list and len(groups) == 1 == len(groups[0]):
+            return self._choose_from_one(groups[0][0], want)
         kept: list[tuple[Wants, int]] = []
-        for group in self.by_rank():
+        for group in groups:
             ending: list[Wants] = []
             in_turn: Iterable[Wants]
             crowd = None
@@ -191,6 +193,15 @@ class Matcher:
                 if want <= 0:
                     return picked
         return picked
+
+    def _choose_from_one(self, entry: Wants, want: int) -> list[Assigned]:
+        """The same where one bag wants this host: no share, no replicas, nothing ahead. Nearly every exchange."""
+        bag, policy, concurrency, classes = entry
+        most = concurrency - self.jobs if concurrency < UNLIMITED else want
+        if want > self.host.slots - self.held:
+            want = self._fair_share(bag, want)
+        take = self._take_queued if bag.queues.replicas else self._take_bag
+        return take(bag, policy, classes, want, most)[0]
 
     def _take_kept(self, kept: list[tuple[Wants, int]], room: int) -> tuple[list[Assigned], int]:
         """What bags keep for free slots, held ahead after all, and the slots that it takes.
