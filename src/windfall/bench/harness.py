@@ -125,6 +125,16 @@ def cpu_of(pid: int) -> tuple[float, float]:
     return (user + system) / per_s, (children_user + children_system) / per_s
 
 
+def cpu_of_family(pid: int) -> float:
+    """Processor seconds of a process and of its descendants that have not ended."""
+    try:
+        threads = Path(f"/proc/{pid}/task").iterdir()
+        children = {child for thread in threads for child in (thread / "children").read_text().split()}
+        return cpu_of(pid)[0] + sum(cpu_of_family(int(child)) for child in children)
+    except FileNotFoundError:  # it has ended meanwhile
+        return 0.0
+
+
 @contextmanager
 def live(slots: int = 0) -> Iterator[Live]:
     with tempfile.TemporaryDirectory(prefix="windfall-bench-") as directory:

@@ -24,3 +24,10 @@ def test_the_queue_is_measured_before_and_after_a_restart():
     assert ended.exit_code == 0, ended.output
     document = json.loads(ended.stdout)
     assert document["dispatch_per_s_long"] > 0
+
+
+def test_calls_are_measured_by_the_clock_and_by_processor_time():
+    ended = CliRunner().invoke(cli, ["bench", "noop", "--n", "200", "--rounds", "1", "--slots", "1", "--json"])
+    assert ended.exit_code == 0, ended.output
+    document = json.loads(ended.stdout)
+    assert document["ours"] > 0 and len(document["cpu_ratios"]) == 1

@@ -5,12 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import statistics
 import time
+from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor, wait
 
 import click
 
-from windfall.bench.harness import interleaved, live, ratio_report, report
+from windfall.bench.harness import cpu_of_family, interleaved, live, ratio_report, report
 
 
 def noop() -> None:
@@ -26,6 +28,18 @@ def rate(executor: Executor, n: int) -> float:
     return n / (time.perf_counter() - began)
 
 
+def noting(spent_us: list[float], run: Callable[[], float], n: int) -> Callable[[], float]:
+    """`run`, which also notes the processor time of a call, of this process and of all that it has started."""
+
+    def noted() -> float:
+        began_s = cpu_of_family(os.getpid())
+        rate = run()
+        spent_us.append(1e6 * (cpu_of_family(os.getpid()) - began_s) / n)
+        return rate
+
+    return noted
+
+
 @click.command()
 @click.option("--n", default=5000, show_default=True, help="Calls in one round.")
 @click.option("--rounds", default=3, show_default=True, help="Rounds, alternating with the peer.")
@@ -34,16 +48,27 @@ def rate(executor: Executor, n: int) -> float:
 def command(n: int, rounds: int, slots: int, as_json: bool) -> None:
     """Call a function that does nothing N times and compare with ProcessPoolExecutor.submit (not durable).
 
+    Prints calls a second, and processor time a call of all processes: client, server, worker and calls.
+
     Example: windfall bench noop --n 10000 --json
     """
     spawn = multiprocessing.get_context("spawn")
     with live(slots) as running, running.client() as client:
         peer = ProcessPoolExecutor(slots, spawn, signal.signal, (signal.SIGINT, signal.SIG_IGN))  # Ctrl-C is for us
         ours = client.executor()
+        our_us: list[float] = []
+        peer_us: list[float] = []
         try:
-            mine, theirs = interleaved(rounds, lambda: rate(ours, n), lambda: rate(peer, n))
+            mine, theirs = interleaved(
+                rounds, noting(our_us, lambda: rate(ours, n), n), noting(peer_us, lambda: rate(peer, n), n)
+            )
         finally:
             for pool in (ours, peer):
                 # After Ctrl-C there is no worker any more that could do the calls that are left.
                 pool.shutdown(wait=False, cancel_futures=True)
-    report(ratio_report("noop", "calls/s", 1.0, "ProcessPoolExecutor.submit", mine, theirs), as_json)
+    document = ratio_report("noop", "calls/s", 1.0, "ProcessPoolExecutor.submit", mine, theirs)
+    # On a busy machine processor time says more than the clock. The first round of each has warmed up.
+    document |= {"cpu_us_ours": statistics.median(our_us[1:]), "cpu_us_peer": statistics.median(peer_us[1:])}
+    document["cpu_ratios"] = [peer / our for our, peer in zip(our_us[1:], peer_us[1:], strict=True)]
+    document["cpu_ratio"] = statistics.median(document["cpu_ratios"])
+    report(document, as_json)
