@@ -462,8 +462,8 @@ def test_while_spot_is_refused_and_run_times_are_uncertain_one_task_begins_on_de
         )
         return WINDFALL(shown)
 
-    assert planned(600.0, total=20).start == [], "at first all wait"
-    plan = planned(1000.0, total=20)
+    assert planned(5000.0, total=20).start == [], "at first all wait"
+    plan = planned(6000.0, total=20)
     assert [start.offer for start in plan.start] == [DEAR]
     assert any("wait for spot capacity" in reason for reason in plan.because)
-    assert planned(1000.0, total=40).start == [], "twenty have ended: what tasks take is known"
+    assert planned(6000.0, total=40).start == [], "twenty have ended: what tasks take is known"

@@ -201,14 +201,16 @@ def fill(
     before = sum(entry.count for entry in bin.placed)
     _fill_exactly(bin, items, left, until_t)
     free_t, end_t = min(bin.free_t), min(bin.keep_t, until_t) + TOLERANCE_S
-    for place in range(len(items)) if sizes is None else _may_fit(bin, left, until_t, sizes):
+    is_many = sizes is not None and len(items) >= MANY_SIZES and math.isfinite(bin.since_t)
+    limits = _limits(bin, left, until_t, sizes) if sizes is not None and is_many else None
+    for place in range(len(items)) if limits is None else limits:
         item = items[place]
         if left[place] <= 0:
             continue
         seconds = item.task.seconds_on(bin.offer) if sizes is None else sizes.seconds[place]
         if free_t + seconds > end_t:
             continue
-        limit_t = _limit_t(bin, item, until_t)
+        limit_t = _limit_t(bin, item, until_t) if limits is None else limits[place]
         if free_t + seconds > limit_t:
             continue
         lanes = width(item.task, bin.offer)
@@ -256,22 +258,20 @@ def _limit_t(bin: Bin, item: Item, until_t: float) -> float:
     return min(bin.keep_t, item.expected_end_t(bin.offer, since_t, safe_t, bin.stretch)) + TOLERANCE_S
 
 
-def _may_fit(bin: Bin, left: Sequence[int], until_t: float, sizes: Sizes) -> Iterable[int]:
-    """Places of the items of which a task may fit now: of many, most do not, and these are not looked at one by one."""
-    if len(left) < MANY_SIZES:
-        return range(len(left))
+def _limits(bin: Bin, left: Sequence[int], until_t: float, sizes: Sizes) -> dict[int, float]:
+    """By place: `_limit_t` of the items of which a task fits now. Of many different ones, most do not fit."""
     seconds, slack_s, due_t = sizes.arrays
-    free_t = min(bin.free_t)
-    since_t = free_t if math.isinf(bin.since_t) else bin.since_t
-    room_s = np.minimum(until_t, due_t) - since_t if bin.offer.market == SPOT else np.full(len(left), until_t - since_t)
+    is_spot, since_t = bin.offer.market == SPOT, bin.since_t
+    room_s = np.minimum(until_t, due_t) - since_t if is_spot else np.full(len(left), until_t - since_t)
     passed_s = np.maximum(seconds * bin.stretch, TOLERANCE_S)
     # As in `Item.expected_end_t`: the slack of a row grows with the square root of its length.
     with np.errstate(invalid="ignore"):
         root = (np.sqrt(slack_s * slack_s + 4.0 * passed_s * np.maximum(room_s, 0.0)) - slack_s) / (2.0 * passed_s)
-    end_s = np.minimum(np.where(np.isfinite(room_s), seconds * root * root, math.inf), bin.keep_t - since_t)
-    fits = (free_t - since_t + seconds <= end_s + 2.0 * TOLERANCE_S) & (np.asarray(left) > 0)
-    found: list[int] = np.flatnonzero(fits).tolist()
-    return found
+    is_exact = ((slack_s <= 0.0) & (bin.stretch <= 1.0)) | ~np.isfinite(room_s) | (room_s <= 0.0)
+    limit_t = np.minimum(bin.keep_t, since_t + np.where(is_exact, room_s, seconds * root * root)) + TOLERANCE_S
+    fits = (min(bin.free_t) + seconds <= limit_t) & (np.asarray(left) > 0)
+    places = np.flatnonzero(fits)
+    return dict(zip(places.tolist(), limit_t[places].tolist(), strict=True))
 
 
 def _fill_exactly(bin: Bin, items: Sequence[Item], left: list[int], until_t: float) -> None:

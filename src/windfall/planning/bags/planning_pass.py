@@ -58,9 +58,8 @@ BATCHES, BATCHES_OF_UNNAMED = 8, 4
 """Of many equal machines, those for this part of the tasks are bought at once."""
 SPREAD_PREMIUM = 0.05
 """A spot machine that would be lost together with all others is worth 5 % less than one that is lost alone."""
-WAIT_TO_LEARN_SHARE, RESULTS_TO_WAIT_WITH = 0.1, 8
-"""If spot is refused, and after this share of the time to the deadline fewer tasks than this have ended, one begins on
-demand."""
+RESULTS_TO_WAIT_WITH, UNKNOWN_FACTOR = 8, 3.0
+"""While fewer tasks than this have ended, others may take this many times their quantile."""
 SPOT_COST_MARGIN = 1.25
 """Expected cost of spot over the price of the seconds that tasks use."""
 
@@ -246,7 +245,7 @@ class PlanningPass:
         if rest and spot_is_refused(self.snapshot, self.noticed_offers, self.left):
             later_t = self.t + self.review_pause_s()
             if self.safety_net_after().holds(rest, later_t) and self.worth_postponing(rest, later_t):
-                if self._must_learn(sum(left)) and rest[0].slack_s > 0.0:
+                if self._must_learn(rest):
                     rest[0] = replace(rest[0], count=rest[0].count - 1)
                     first = next(place for place, count in enumerate(left) if count)
                     left[:] = [int(place == first) for place in range(len(left))]
@@ -255,13 +254,17 @@ class PlanningPass:
                 self.postponed = [item for item in rest if item.count]
                 self.postponed_usd = self._ondemand_usd(self.postponed, self.t)
 
-    def _must_learn(self, waiting: int) -> bool:
-        """Whether one of many waiting tasks begins on demand although it could wait for spot: few have ended and none
-        runs, and time passes in which it could have been seen that tasks take longer than is known."""
-        snapshot = self.snapshot
-        waited = (self.t - snapshot.begun_t) / max(1e-9, self.by_t - snapshot.begun_t)
-        knows_little = not self.awake and snapshot.total - snapshot.unfinished < RESULTS_TO_WAIT_WITH < waiting
-        return bool(self.risk_weight) and knows_little and waited >= WAIT_TO_LEARN_SHARE
+    def _must_learn(self, rest: Sequence[Item]) -> bool:
+        """Whether one of many waiting tasks begins on demand although it could wait for spot.
+
+        Few have ended and none runs, and time passes in which it could have been seen that tasks take longer than is
+        known: `UNKNOWN_FACTOR` times their quantile would be too long by now.
+        """
+        if not self.risk_weight or self.awake or not any(item.slack_s > 0.0 for item in rest):
+            return False
+        ended, waiting = self.snapshot.total - self.snapshot.unfinished, sum(item.count for item in rest)
+        longest_s = max(self.safety_net.rescue_alone_s(item) for item in rest)
+        return ended < RESULTS_TO_WAIT_WITH < waiting and self.by_t - self.t < UNKNOWN_FACTOR * longest_s
 
     def _ondemand_usd(self, rest: Sequence[Item], at_t: float) -> float:
         """Dollars for these tasks on on-demand machines that are started at `at_t`."""

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from windfall.planning.bags.packing import Bin, Item, Sizes, fill, fresh, lease_usd, ondemand_offers, sizes_on, width
 from windfall.planning.contract import Snapshot
 from windfall.planning.offers import Offer
-from windfall.planning.room import Room
+from windfall.planning.room import Room, market_key
 
-BISECTION_STEPS, BISECTION_STEPS_FOR_MANY, MANY_ITEMS = 12, 6, 500
+BISECTION_STEPS, BISECTION_STEPS_FOR_MANY, MANY_ITEMS = 12, 6, 150
 """The last moment for a rescue is never found too late; with many different tasks it may be found a little earlier."""
 
 
@@ -28,6 +28,7 @@ class SafetyNet:
         self.offers = ondemand_offers(snapshot)
         self.bins, self.left, self.t = list(bins), left, snapshot.t
         self.by_t = snapshot.deadline_t - margin_s
+        self._existing = list({market_key(bin.offer): bin.offer for bin in self.bins}.values())
 
     def rescue(self, items: Sequence[Item], at_t: float) -> tuple[list[Bin], list[int]]:
         """The machines that would be started at `at_t` for these tasks, and how many tasks of each item fit nowhere."""
@@ -86,7 +87,7 @@ class SafetyNet:
 
     def _rescue_existing_s(self, item: Item) -> float:
         """The same on a machine that runs, its other work ignored."""
-        able = [bin.offer for bin in self.bins if width(item.task, bin.offer) <= bin.offer.cores]
+        able = [offer for offer in self._existing if width(item.task, offer) <= offer.cores]
         return min((item.quantile_s(offer) for offer in able), default=math.inf)
 
 

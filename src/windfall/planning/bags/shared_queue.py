@@ -8,6 +8,7 @@ mean is close to the larger of the first term and the asymptote.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from statistics import NormalDist
 
@@ -61,9 +62,9 @@ def run_times(mean_s: float, quantile_s: float, confidence: float) -> RunTimes:
 def begun_in_time(cores: Iterable[Core], law: RunTimes) -> float:
     """How many tasks these cores begin in time, `SPREADS` standard deviations below the mean."""
     mean = variance = 0.0
-    for core in cores:
+    for core, count in Counter(cores).items():
         expected, spread = _begun(core, law)
-        mean, variance = mean + expected, variance + spread
+        mean, variance = mean + count * expected, variance + count * spread
     return mean - SPREADS * math.sqrt(variance)
 
 
