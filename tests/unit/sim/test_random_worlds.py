@@ -91,8 +91,9 @@ def test_a_world_is_a_row_of_each_of_its_classes():
     assert all((row.jobs, row.met) == (2, 1) for row in rows)
     every = {name for number in range(200) for name in world_of(number).classes}
     assert {"hibernate", "stop", "terminate", "budget", "free hosts", "free hosts that leave"} <= every
-    assert {f"run times {tail}, spread {known}" for tail in ("exact", "light", "heavy")
-            for known in ("known", "guessed")} <= every  # fmt: skip
+    tails = ("exact", "light", "heavy")
+    assert {f"run times {tail}, spread told" for tail in tails} <= every
+    assert {f"spread not told, in truth {tail}" for tail in tails} | {"spread not told"} <= every
 
 
 def test_worlds_are_forecast_and_run():

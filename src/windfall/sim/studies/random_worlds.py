@@ -71,10 +71,11 @@ class RandomWorld(Struct, frozen=True):
         """The classes of worlds that it belongs to, by which results are shown."""
         spot, pace = self.told.supplies[0].offer, self.deadline_s / earliest_s(self.told)
         tail = "exact" if not self.truth.spread else "heavy" if self.truth.spread >= HEAVY else "light"
-        known = "guessed" if self.told.spread_is_guessed else "known"
+        spreads = [f"run times {tail}, spread told"]
+        if self.told.spread_is_guessed:
+            spreads = ["spread not told", f"spread not told, in truth {tail}"]
         found = [
-            f"run times {tail}, spread {known}", spot.when_taken,
-            f"billed by {spot.cycle_s:g} s", f"deadline {pace:.1f} times the earliest",
+            *spreads, spot.when_taken, f"billed by {spot.cycle_s:g} s", f"deadline {pace:.1f} times the earliest",
             f"confidence {self.told.confidence:g}",
         ]  # fmt: skip
         if self.told.budget_usd is not None:

@@ -187,7 +187,7 @@ def test_a_trace_says_when_spot_machines_are_there(plan, tmp_path):
     told = json.loads(plan("--deadline", "2h", "--trace", "never.json", "--json").out)
     assert told["met"]["share"] == 1
     assert told["assumed"] == [
-        "run times vary by an unknown spread, from 0 to 0.8: log-normal   (known: --spread, --like JOB)"
+        "run times vary by an unknown spread, from 0 to 1: log-normal   (known: --spread, --like JOB)"
     ]
 
 
