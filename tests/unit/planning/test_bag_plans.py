@@ -467,3 +467,10 @@ def test_while_spot_is_refused_and_run_times_are_uncertain_one_task_begins_on_de
     assert [start.offer for start in plan.start] == [DEAR]
     assert any("wait for spot capacity" in reason for reason in plan.because)
     assert planned(6000.0, total=40).start == [], "twenty have ended: what tasks take is known"
+
+
+def test_a_plan_counts_what_running_tasks_will_still_cost():
+    by_the_second = replace(DEAR, price_usd=0.001, cycle_s=1.0)
+    busy = machine(Phase.BUSY, by_the_second, running=(Running(0, 90.0), Running(1, 40.0)), paid_until_t=10.0)
+    plan = WINDFALL(snapshot(busy, count=2, t=10.0, offers=(by_the_second,), spent_usd=0.5))
+    assert plan.predicted_cost_usd == pytest.approx(0.59)

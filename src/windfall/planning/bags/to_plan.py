@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from windfall.planning.bags.packing import TOLERANCE_S, Item, is_usable
+from windfall.planning.bags.packing import TOLERANCE_S, Item, existing, is_usable
 from windfall.planning.bags.planning_pass import PlanningPass
 from windfall.planning.bags.safety_net import SafetyNet
 from windfall.planning.contract import ONDEMAND, SPOT, Machine, Phase, Plan, Rejected, Start
@@ -136,6 +136,16 @@ def _only_strands(decided: PlanningPass, machine: Machine) -> bool:
     return bool(items) and all(decided.t + item.task.seconds_on(machine.offer) > item.due_t for item in items)
 
 
+def _running_usd(decided: PlanningPass) -> float:
+    """Dollars for the billing cycles that tasks which run now are expected to begin."""
+    return math.fsum(
+        (existing(machine, decided.snapshot).keep_t - machine.paid_until_t) / machine.offer.cycle_s
+        * machine.offer.price_usd
+        for machine in decided.awake.values()
+        if machine.running and math.isfinite(machine.paid_until_t)
+    )  # fmt: skip
+
+
 def _explain(decided: PlanningPass, plan: Plan, at_risk: Sequence[Item], latest_t: float, forced: int) -> None:
     """Fill in the predictions, the reasons and the rejected alternatives."""
     snapshot = decided.snapshot
@@ -146,7 +156,7 @@ def _explain(decided: PlanningPass, plan: Plan, at_risk: Sequence[Item], latest_
     if decided.postponed and math.isfinite(latest_t):
         finish_t = max(finish_t, latest_t)
     plan.predicted_finish_t = finish_t
-    plan.predicted_cost_usd = snapshot.spent_usd + decided.cost_usd()
+    plan.predicted_cost_usd = snapshot.spent_usd + decided.cost_usd() + _running_usd(decided)
     if plan.start:
         kinds: dict[str, int] = {}
         for start in plan.start:
