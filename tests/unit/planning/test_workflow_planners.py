@@ -263,3 +263,19 @@ def test_the_exact_bound_meets_the_plan_where_both_are_optimal():
     answer = bound(problem, cost, limit_s=10)
     assert answer["proved"]
     assert answer["bound_usd"] == pytest.approx(cost, rel=1e-6)
+
+
+def test_tasks_that_are_lost_together_share_the_machine_on_which_they_run_again():
+    def loss_usd(spot_cores: int, sure_cores: int, width: int) -> float:
+        offers = tuple(
+            Offer(name=market, market=market, price_usd=1.0, cores=cores, cycle_s=3600.0, lag_s=0.0,
+                  interruptions_per_h=1.0 if market == "spot" else None)
+            for market, cores in (("spot", spot_cores), ("on-demand", sure_cores))
+        )  # fmt: skip
+        flow = Workflow(name="", ids=["a"], classes=[""], runtime_s=[600.0], cores=[width], memory_bytes=[0],
+                        graph=from_edges(1, []))  # fmt: skip
+        return make_problem(flow, offers, 1e6).exposure.loss_usd[0][0]
+
+    alone = loss_usd(1, 1, 1)
+    assert loss_usd(4, 4, 1) == pytest.approx(alone / 4) and loss_usd(4, 2, 1) == pytest.approx(alone / 2)
+    assert loss_usd(2, 8, 1) == pytest.approx(alone / 2) and loss_usd(4, 4, 4) == pytest.approx(alone)

@@ -166,7 +166,9 @@ def make_problem(workflow: Workflow, offers: tuple[Offer, ...], deadline_s: floa
         pool_limit=[limits.get(pool, NEVER) for pool in pools],
         unbilled=[0 if offer.bills_boot else lag[o] for o, offer in enumerate(offers)],
         minimum=[round(offer.minimum_s * US) for offer in offers],
-        exposure=expose(workflow.graph, offers, duration.tolist(), lag, deadline, risk or Risk(), lease_usd),
+        exposure=expose(
+            workflow.graph, offers, duration.tolist(), lag, deadline, risk or Risk(), lease_usd, workflow.cores
+        ),
     )
 
 

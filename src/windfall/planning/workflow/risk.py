@@ -38,15 +38,18 @@ class Exposure(Struct, frozen=True, eq=False):
     chance: Floats  # that an attempt is lost
     rerun_by: list[int]  # per task: lost by then, it and all after it can still be in time
     due: list[list[int]]  # latest end of a task there: `rerun_by` where time is kept, NEVER where not
-    loss_usd: list[list[float]]  # what losses of it are expected to cost: the run again and another boot
+    loss_usd: list[list[float]]  # what losses of it are expected to cost: its share of a run again and another boot
     matters: bool
 
 
 def expose(
     graph: Graph, offers: Sequence[Offer], duration: Sequence[Sequence[int]], lag: Sequence[int], deadline: int,
-    risk: Risk, lease_usd: Floats,
+    risk: Risk, lease_usd: Floats, width: Sequence[int],
 ) -> Exposure:  # fmt: skip
-    """The exposure of every task on every offer. `lease_usd[o, t]`: a machine of offer o for task t alone."""
+    """The exposure of every task on every offer. `lease_usd[o, t]`: a machine of offer o for task t alone.
+
+    `width`: the cores of each task. Tasks that run side by side are lost together and run again side by side.
+    """
     n = graph.tasks
     length = np.asarray(duration, dtype=np.float64).reshape(len(offers), n)
     fits = length < NEVER
@@ -66,8 +69,11 @@ def expose(
     due = [[by if keep else NEVER for by, keep in zip(rerun_by, row, strict=True)] for row in kept.tolist()]
     per_cycle = np.array([offer.price_usd / offer.cycle_s for offer in offers])
     another_boot = (per_cycle * np.array(lag) / 1e6)[:, None]
-    rerun_usd = np.where(able, lease_usd, np.inf).min(axis=0)
-    loss_usd = np.where(fits, chance * (rerun_usd + another_boot), 0.0)
+    where_usd = np.where(able, lease_usd, np.inf)
+    cheapest, cores = where_usd.argmin(axis=0), np.array([offer.cores for offer in offers])
+    together = np.minimum(cores[:, None], cores[cheapest][None, :])
+    share = np.minimum(1.0, np.asarray(width)[None, :] / np.maximum(1, together))
+    loss_usd = np.where(fits, chance * (where_usd.min(axis=0) * share + another_boot), 0.0)
     return Exposure(chance, rerun_by, due, loss_usd.tolist(), True)
 
 
