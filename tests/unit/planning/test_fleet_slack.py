@@ -42,6 +42,17 @@ def fleet_of(
     )
 
 
+def test_the_boot_for_which_a_new_job_waits_counts_from_its_arrival():
+    first, found = 1 << 32, []
+    for age_s in (0.0, 150.0, 300.0):
+        work = fleet_of()
+        work.jobs[1] = replace(work.job(1), submitted_t=-age_s)
+        counted = assigned(work, assign, [0.0, 0.0], boot_counts=True)[first]
+        still = assigned(work, assign, [0.0, 0.0])[first]
+        found.append(still.due_t - counted.due_t)
+    assert found[0] == 0.0 < found[1] < found[2], "less and less of the boot is left"
+
+
 def layout_of(work: Work) -> windfall.Layout:
     mix = mix_of(work)
     return windfall.Layout(work, mix, assigned(work, assign, scs.waits_s(work), mix.allowed))
@@ -79,3 +90,8 @@ def test_a_stream_that_has_just_ended_keeps_its_types_and_loses_its_load():
     low = mix_of(fleet_of(per_hour=1.5, usual_per_hour=1.5))
     assert busy.allowed == ended.allowed == {0, 1} and low.allowed == {0}
     assert ended.load[1] == pytest.approx(busy.load[1] / 20)
+
+
+def test_a_job_with_no_more_time_than_a_cycle_is_charged_all_of_the_paid_time_that_it_uses():
+    for cycle_s, pays_all in ((4 * HOUR, {1}), (HOUR, set())):
+        assert layout_of(fleet_of(cycle_s=cycle_s)).pays_all == pays_all

@@ -109,6 +109,22 @@ def test_a_moved_task_may_take_the_time_that_those_behind_it_can_spare():
         assert control(0.0, tasks, machines, durations, market(types=2), RULES).moves == moves
 
 
+def test_a_moved_task_leaves_no_load_behind_for_which_a_machine_would_be_rented():
+    # While a machine boots for five minutes the task is counted in the time that is left after the boot.
+    tasks = waiting((0, 0, 0, 600, True))
+    machines = rented((1, -600.0, -300.0, 0.0))
+    moved = control(0.0, tasks, machines, np.array([[60.0, 300.0]]), market(types=2, lag_s=300), RULES)
+    assert (moved.moves, moved.acquire.tolist()) == ([(0, 1)], [0, 0])
+
+
+def test_two_tasks_of_a_chain_within_one_minute_need_one_machine():
+    # 60 s of work in 80 s each; the first ends and the second begins in the second minute.
+    tasks = waiting((0, 0, 0, 80, True), (0, 0, 80, 160, False))
+    vector = load(0.0, tasks, tasks.offer, rented(), np.array([[60.0]]), market(), RULES, after_boot=False)[0]
+    assert vector[:4] == pytest.approx([0.75, 0.75, 0.5, 0.0])
+    assert vector.sum() * RULES.bin_s == pytest.approx(120.0), "machine-seconds"
+
+
 def pipeline(deadline_s=3600.0):
     names = ["a", "b", "c"]
     flow = Workflow("p", names, names, [300.0, 600.0, 300.0], [1] * 3, [0] * 3, from_edges(3, [(0, 1), (1, 2)]))

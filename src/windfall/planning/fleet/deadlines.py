@@ -43,11 +43,16 @@ Row = tuple[int, float, float, float, int]
 
 
 def assigned(
-    work: Work, method: Method, waits_s: list[float] | None = None, allowed: frozenset[int] | None = None
+    work: Work,
+    method: Method,
+    waits_s: list[float] | None = None,
+    allowed: frozenset[int] | None = None,
+    boot_counts: bool = False,
 ) -> dict[int, Wish]:
     """A wish for every waiting task that fits somewhere.
 
     `waits_s`: by offer, until a machine of it is free, for jobs that have begun; a new job waits for a boot.
+    `boot_counts`: whether that boot counts from the arrival of the job; else from now on, until it begins.
     `allowed`: the offers to use; a job that could not be in time with these may use all.
     """
     every = msgspec.msgpack.encode(unlimited(work.offers))
@@ -55,9 +60,10 @@ def assigned(
     found: dict[int, Wish] = {}
     for number, tasks in work.by_job.items():
         if work.job(number).is_workflow:
-            wishes = _of_workflow(work, tasks, number, method, some, waits_s) if some != every else None
+            waits = _waits(work, tasks, number, waits_s, boot_counts)
+            wishes = _of_workflow(work, tasks, number, method, some, waits) if some != every else None
             if wishes is None or any(wish.due_t > work.deadline_t(number) for wish in wishes.values()):
-                wishes = _of_workflow(work, tasks, number, method, every, waits_s) or {}
+                wishes = _of_workflow(work, tasks, number, method, every, waits) or {}
             found |= wishes
         else:
             found |= _of_bag(work, tasks, work.deadline_t(number), allowed)
@@ -106,9 +112,9 @@ def _cost_usd(cores: int, offer: Offer, run_s: float) -> float:
 
 
 def _of_workflow(
-    work: Work, tasks: list[Waiting], number: int, method: Method, offers: bytes, waits_s: list[float] | None
+    work: Work, tasks: list[Waiting], number: int, method: Method, offers: bytes, waits: tuple[int, ...]
 ) -> dict[int, Wish] | None:
-    """None if a task fits none of these offers."""
+    """None if a task fits none of these offers. `waits`: as `_waits` has it."""
     tasks = sorted((wait for wait in tasks if min(work.run_s[wait.kind]) < math.inf), key=lambda wait: wait.id)
     job = work.job(number)
     step_s = max(1e-3, min(job.deadline_t - job.submitted_t, 1e9) / STEPS)
@@ -118,8 +124,6 @@ def _of_workflow(
     kinds = tuple(kind_of(wait) for wait in tasks)
     left = tuple(math.ceil((work.running_until_t[id_] - work.t) / (step_s / 4)) * step_s / 4 for id_ in runs)
     steps = max(0, int((job.deadline_t - work.t) / step_s + 1e-9)) if job.deadline_t < math.inf else STEPS
-    begun = bool(runs) or len(tasks) < job.total
-    waits = _quarters(work, waits_s) if waits_s is not None and begun else (4,) * len(work.offers)
     rows = template(method, kinds, edges, left, offers, steps * step_s, waits)
     if rows is None:
         return None
@@ -132,9 +136,21 @@ def _of_workflow(
     }  # fmt: skip
 
 
-def _quarters(work: Work, waits_s: list[float]) -> tuple[int, ...]:
+def _waits(
+    work: Work, tasks: list[Waiting], number: int, waits_s: list[float] | None, boot_counts: bool
+) -> tuple[int, ...]:
+    """By offer the quarters of a boot for which the next task of a job waits."""
+    job = work.job(number)
+    begun = len(tasks) < job.total
+    if waits_s is None or not (begun or boot_counts):
+        return (4,) * len(work.offers)
+    age_s = math.inf if begun else work.t - job.submitted_t
     pairs = zip(work.offers, waits_s, strict=True)
-    return tuple(0 if offer.lag_s <= 0 else min(4, math.ceil(wait / offer.lag_s * 4 - 1e-9)) for offer, wait in pairs)
+    return tuple(_quarters(max(wait_s, offer.lag_s - age_s), offer.lag_s) for offer, wait_s in pairs)
+
+
+def _quarters(wait_s: float, lag_s: float) -> int:
+    return 0 if lag_s <= 0 else min(4, max(0, math.ceil(wait_s / lag_s * 4 - 1e-9)))
 
 
 def kind_of(wait: Waiting) -> TaskKind:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cached_property
 from heapq import heapify, heapreplace
 
 from msgspec import Struct
@@ -116,7 +117,7 @@ class Work:
             self.run_s.append(row[: len(self.offers)])
         return found
 
-    @property
+    @cached_property
     def period_s(self) -> float:
         """Seconds between two plans if nothing happens."""
         cycle_s = min((offer.cycle_s for offer in self.offers), default=math.inf)

@@ -26,7 +26,7 @@ UNLIMITED = 10**6
 
 def plan(work: Work) -> Plan:
     """One loop of SCS on a snapshot."""
-    return plan_with(work, assigned(work, assign, waits_s(work)))
+    return plan_with(work, assigned(work, assign, waits_s(work), boot_counts=True))
 
 
 def plan_with(work: Work, wishes: dict[int, Wish]) -> Plan:

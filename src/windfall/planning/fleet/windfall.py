@@ -27,7 +27,11 @@ from windfall.planning.workflow.methods.assign import assign
 from windfall.units import show_duration
 
 LEAST_PAID_SHARE = 0.1
-"""Paid time that nobody else is expected to use is charged this part of its price."""
+"""Paid time that nobody else is expected to use is charged this part of its price.
+
+A job with no more time than a billing cycle is charged all of it: a long task that is cheap now, on a machine of a type
+that others need soon, would make them rent one more.
+"""
 ORDER_MARGIN_PERIODS = 2.0
 """A machine is ordered this many periods before the last moment."""
 LEAST_MARGIN_S, LEAST_MARGIN_SHARE = 8.0, 0.1
@@ -124,6 +128,8 @@ class Layout:
         if gathers:
             self._leave_room()
         self.paid_share = self._paid_shares()
+        self.pays_all = self._without_time() if spot is None else frozenset()
+        """Jobs that are charged the whole price of paid time."""
         self.planned: set[str] = set()
         """Machines that have something to do, later than what is reserved included."""
         self.waits = 0
@@ -219,6 +225,11 @@ class Layout:
             return shares
         # Paid time is worth at most what it replaces.
         return [min(share, self.spot.cheapest_share(offer)) for share, offer in zip(shares, work.every, strict=True)]
+
+    def _without_time(self) -> frozenset[int]:
+        """Jobs that have no more time than the shortest billing cycle."""
+        cycle_s = min((offer.cycle_s for offer in self.work.offers), default=0.0)
+        return frozenset(job.number for job in self.work.jobs.values() if job.deadline_t - job.submitted_t <= cycle_s)
 
     def place_all(self) -> None:
         order = sorted((self._urgency(wait), wait.id, wait) for wait in self.work.waiting if wait.id in self.wishes)
@@ -345,6 +356,7 @@ class Layout:
         best: Slots | None = None
         best_usd = best_end_t = math.inf
         run_s, cores, paid = self.work.every_run_s[wait.kind], wait.task.cores, self.paid_t
+        pays_all = wait.task.job in self.pays_all
         for offer, machines in self.by_offer.items():
             seconds = run_s[offer]
             wide = self.work.every[offer].cores
@@ -352,7 +364,8 @@ class Layout:
                 continue
             risk_usd = self._risk_usd(wait, offer, seconds)
             # Inside time that is paid a task costs the same on all machines of an offer.
-            inside_usd = self.paid_share[offer] * cores / wide * seconds * self.rate[offer] + risk_usd
+            share = 1.0 if pays_all else self.paid_share[offer]
+            inside_usd = share * cores / wide * seconds * self.rate[offer] + risk_usd
             for each in machines:
                 free_t = each.free_t[0] if wide == 1 else each.starts_t(cores, ready_t)
                 end_t = (free_t if free_t > ready_t else ready_t) + seconds
@@ -360,22 +373,22 @@ class Layout:
                     continue
                 usd = inside_usd
                 if end_t > paid[each.label]:
-                    usd = self._cost_usd(each, end_t - seconds, end_t, cores) + risk_usd
+                    usd = self._cost_usd(each, end_t - seconds, end_t, cores, share) + risk_usd
                 if usd < best_usd or (usd == best_usd and end_t < best_end_t):
                     best, best_usd, best_end_t = each, usd, end_t
         return None if best is None else (best_usd, best_end_t, best)
 
-    def _cost_usd(self, each: Slots, start_t: float, end_t: float, cores: int) -> float:
-        """What a task adds to the bill of a machine that is there, and a part of the paid time that it uses."""
+    def _cost_usd(self, each: Slots, start_t: float, end_t: float, cores: int, share: float) -> float:
+        """What a task adds to the bill of a machine that is there, and this share of the paid time that it uses."""
         offer, paid_t = self.work.every[each.offer], self.paid_t[each.label]
         part = cores / offer.cores
         if end_t <= paid_t:
-            return self.paid_share[each.offer] * part * (end_t - start_t) / offer.cycle_s * offer.price_usd
+            return share * part * (end_t - start_t) / offer.cycle_s * offer.price_usd
         inside_s = max(0.0, paid_t - start_t)
         cycles = math.ceil((end_t - paid_t) / offer.cycle_s - 1e-9)
         used = part * (end_t - start_t - inside_s) / offer.cycle_s
         idle = (1 - self._reuse(each.offer)) * (cycles - used)
-        return offer.price_usd * (used + idle + self.paid_share[each.offer] * part * inside_s / offer.cycle_s)
+        return offer.price_usd * (used + idle + share * part * inside_s / offer.cycle_s)
 
     def _risk_usd(self, wait: Waiting, place: int, seconds: float) -> float:
         """What interruptions are expected to cost a task: it is done on demand instead."""

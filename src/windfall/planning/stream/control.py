@@ -94,12 +94,13 @@ def control(
     types = len(market.cycle_s)
     offer = waiting.offer.copy()
     count = np.bincount(rented.offer, minlength=types)
-    soon = load(now_s, waiting, offer, rented, durations_s, market, rules, True, shares)
     window_s = market.lag_s + rules.period_s  # machines for later load are requested later
+    soon = load(now_s, waiting, offer, rented, durations_s, market, rules, True, shares)
     needed = _peak(soon, window_s, rules)
     moves: list[tuple[int, int]] = []
     if (needed > count).any():
-        moves = _consolidate(now_s, waiting, offer, soon, needed, count, durations_s, shares, window_s, rules)
+        parts = _parts(now_s, waiting, offer, durations_s, market, rules, True, shares)
+        moves = _consolidate(now_s, waiting, offer, soon, needed, count, durations_s, shares, window_s, rules, parts)
         needed = _peak(soon, window_s, rules)
     acquire = np.minimum(np.maximum(needed - count, 0), np.maximum(market.limit - count, 0))
     starts = earliest_deadline_first(now_s, waiting, offer, rented)
@@ -126,6 +127,35 @@ def load(
     """Machines needed per type and bin. `after_boot`: only the load that a machine requested now could serve."""
     bins, width = rules.horizon_bins, rules.bin_s
     types = len(market.cycle_s)
+    begin, end, share = _parts(now_s, waiting, offer, durations_s, market, rules, after_boot, shares)
+    first, last = begin.astype(np.int64), end.astype(np.int64)
+    into, beyond = begin - first, end - last
+    row = offer * (bins + 2)
+    runs = rented.busy or Busy(rented.offer, rented.free_s, np.ones(len(rented.offer)))
+    busy = np.ceil(np.maximum(runs.free_s - now_s, 0.0) / width).astype(np.int64)
+    busy_row = runs.offer * (bins + 2)
+    index = np.concatenate(
+        [row + first, row + first + 1, row + last, row + last + 1, busy_row, busy_row + np.minimum(busy, bins)]
+    )
+    one = np.where(busy > 0, runs.share, 0.0)
+    # A task that begins or ends within a bin takes a part of it: of two in a row none is counted twice.
+    parts = [share * (1 - into), share * into, -share * (1 - beyond), -share * beyond, one, -one]
+    change = np.bincount(index, np.concatenate(parts), minlength=types * (bins + 2))
+    return np.cumsum(change.reshape(types, bins + 2)[:, :bins], axis=1)
+
+
+def _parts(
+    now_s: float,
+    waiting: Waiting,
+    offer: Ints,
+    durations_s: Floats,
+    market: Market,
+    rules: Rules,
+    after_boot: bool,
+    shares: Floats | None,
+) -> tuple[Floats, Floats, Floats]:
+    """What each task adds to the load of its type: from when until when, in bins from now, how many machines."""
+    width = rules.bin_s
     duration = durations_s[waiting.kind, offer]
     begin = np.maximum(waiting.begin_s, now_s)
     if after_boot:
@@ -137,23 +167,15 @@ def load(
         share = share * shares[waiting.kind, offer]
     if waiting.count is not None:
         share = share * waiting.count
-    first = ((begin - now_s) / width).astype(np.int64)
-    last = np.ceil((begin + span - now_s) / width).astype(np.int64)
-    row = offer * (bins + 1)
-    runs = rented.busy or Busy(rented.offer, rented.free_s, np.ones(len(rented.offer)))
-    busy = np.ceil(np.maximum(runs.free_s - now_s, 0.0) / width).astype(np.int64)
-    busy_row = runs.offer * (bins + 1)
-    index = np.concatenate(
-        [
-            row + np.minimum(first, bins),
-            row + np.minimum(np.maximum(last, 0), bins),
-            busy_row,
-            busy_row + np.minimum(busy, bins),
-        ]
-    )
-    one = np.where(busy > 0, runs.share, 0.0)
-    change = np.bincount(index, np.concatenate([share, -share, one, -one]), minlength=types * (bins + 1))
-    return np.cumsum(change.reshape(types, bins + 1)[:, :bins], axis=1)
+    most = float(rules.horizon_bins)
+    return np.minimum((begin - now_s) / width, most), np.clip((begin + span - now_s) / width, 0.0, most), share
+
+
+def _filled(begin: float, end: float, rules: Rules) -> Floats:
+    """By bin the part of it that lies between two moments, which are counted in bins."""
+    at = np.arange(rules.horizon_bins, dtype=np.float64)
+    filled: Floats = np.clip(np.minimum(at + 1, end) - np.maximum(at, begin), 0.0, 1.0)
+    return filled
 
 
 def _peak(load: Floats, window_s: Floats, rules: Rules) -> Ints:
@@ -174,6 +196,7 @@ def _consolidate(
     shares: Floats,
     window_s: Floats,
     rules: Rules,
+    parts: tuple[Floats, Floats, Floats],
 ) -> list[tuple[int, int]]:
     """Algorithm 2: instead of renting, move the first tasks of a short type to spare machines of other types.
 
@@ -191,6 +214,8 @@ def _consolidate(
         for task in queue[np.argsort(waiting.due_s[queue], kind="stable")].tolist():
             target = _move(now_s, task, source, spare.tolist(), waiting, load, count, durations_s, shares, rules)
             if target is not None:
+                begin, end, share = (float(part[task]) for part in parts)
+                load[source] -= share * _filled(begin, end, rules)
                 offer[task] = target
                 moves.append((task, target))
                 if _peak(load, window_s, rules)[source] <= count[source]:
@@ -227,7 +252,6 @@ def _move(
         added, last = part[target] * row[target] / (end - begin), upto(end)
         if load[target, first:last].max(initial=0.0) + added <= count[target] + 1e-6:
             load[target, first:last] += added
-            load[source, first : upto(due)] -= part[source] * min(1.0, row[source] / max(due - begin, rules.bin_s))
             return target
     return None
 
