@@ -14,6 +14,7 @@ from windfall.core.events import (
     MachineStarted,
     OffersConfigured,
     PlanProposed,
+    TimerFired,
 )
 from windfall.core.explain import plan as explain_plan
 from windfall.core.explain import sharing
@@ -32,9 +33,10 @@ OFFER = Offer(name="one", price_usd=0.36, cores=2, cycle_s=3600.0, pool="cloud",
 class Shared(Hand):
     """A fleet, and machines that come when they are ordered."""
 
-    def __init__(self, **rules: object) -> None:
+    def __init__(self, offer: Offer = OFFER, **rules: object) -> None:
         super().__init__(lease_s=1e6)
-        self.step(OffersConfigured(self.t, "cloud", [OFFER]))
+        self.offer = offer
+        self.step(OffersConfigured(self.t, "cloud", [offer]))
         self.number = self.step(FleetCreated(self.t, FleetRules("shared", ["cloud"], **rules))).decided.number
 
     def job(self, count: int, **rules: object):
@@ -46,7 +48,7 @@ class Shared(Hand):
 
     def machine(self, *names: int) -> tuple[int, str]:
         """Rent one with this queue; its number and the name of its host."""
-        taken = self.plan(start=[Start("new", OFFER)], assign={"new": list(names)})
+        taken = self.plan(start=[Start("new", self.offer)], assign={"new": list(names)})
         number = taken.started[0][0]
         self.step(MachineStarted(self.t, number, f"i-{number}", self.t))
         return number, self.state.fleet.machines[number].host_name
@@ -301,6 +303,35 @@ def test_the_lead_of_a_stop_is_at_least_two_seconds_and_at_most_a_minute():
     hand.t += 5000.0
     hand.step(MachineEnded(hand.t, stuck, hand.t, "released"))
     assert budgets.lead_s(hand.state, hand.number) == 60.0
+
+
+def test_many_machines_are_told_to_stop_earlier_than_one():
+    """They are stopped one after the other: 12 within 2 s began seven cycles that the budget did not allow."""
+    hand = Shared(replace(OFFER, limit=None), budget_microusd=80_000_000)
+    hand.job(80)
+    hand.machine()
+    alone_s = budgets.lead_s(hand.state, hand.number)
+    for _ in range(11):
+        hand.machine()
+    assert budgets.lead_s(hand.state, hand.number) == pytest.approx(alone_s + 11 * budgets.STOP_EACH_S)
+
+
+def test_the_budget_of_an_hour_holds_by_the_clock_of_the_server_where_cycles_are_shorter():
+    """Cycles of a minute, as in a cloud at 60 times the speed: the budget of the hour pays for 13, however they end."""
+    price = 360_000
+    hand = Shared(replace(OFFER, cycle_s=60.0, limit=None), budget_microusd=13 * price)
+    hand.job(80)
+    left = [hand.machine()[0] for _ in range(4)]
+    end_t = hand.t + 3600.0 - 60.0
+    while left and hand.state.fleet.budget_t < end_t:
+        hand.t = max(hand.t, hand.state.fleet.budget_t)
+        hand.step(TimerFired(hand.t))
+        for number in [each for each in left if hand.state.fleet.machines[each].stopping]:
+            hand.t += 0.4
+            hand.step(MachineEnded(hand.t, number, hand.t, "released"))
+            left.remove(number)
+    spent = sum(owed_microusd(machine, end_t) for machine in hand.state.fleet.machines.values())
+    assert not left and 12 * price <= spent <= 13 * price
 
 
 def test_a_job_is_told_its_part_of_what_is_billed_after_a_stop():
