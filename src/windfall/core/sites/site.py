@@ -242,11 +242,11 @@ def why_now(state: State, site: SiteState, views: SiteViews, one: Instance, t: f
 
 
 def room(site: SiteState) -> int:
-    """How many more preemptible instances fit now without an eviction."""
+    """How many more preemptible instances fit now without an eviction, on hosts that may have them."""
     size = {name: to_units(amount) for name, amount in site.rules.instance.items() if to_units(amount)}
-    fits = 0
+    fits, tags = 0, set(site.rules.only_tags)
     for host in site.hosts.values():
-        if host.state != LIVE or not size:
+        if host.state != LIVE or not size or not tags <= set(host.tags):
             continue
         free = {name: to_units(host.capacity.get(name, 0)) for name in size}
         for one in site.on(host.name):

@@ -20,7 +20,7 @@ from windfall.core.events import (
 )
 from windfall.core.sites.checks import check_site
 from windfall.core.sites.instances import InstanceEnd, SiteRules, Wish
-from windfall.core.sites.site import GIVEN_UP, OVERTAKEN, why_now
+from windfall.core.sites.site import GIVEN_UP, OVERTAKEN, room, why_now
 from windfall.core.supply.pools import outlook
 from windfall.errors import BadInput
 from windfall.pools.config import read_pools
@@ -261,6 +261,13 @@ def test_preemptible_instances_run_only_on_hosts_with_the_tags_of_the_site():
     placed = hand.step(InstancesWanted(hand.t, "lab", 3)).decided
     assert [one.host for one in placed.placed] == ["z", "z"]
     assert placed.denied
+
+
+def test_hosts_without_the_tags_of_the_site_are_no_room_for_the_overlay():
+    hand = SiteHand(only_tags=["disk=ssd"])
+    assert room(hand.site) == 0
+    hand.report("z", boot="b", tags=["disk=ssd"], vcpu=2.0, ram_mb=4000.0)
+    assert room(hand.site) == 2
 
 
 @pytest.mark.parametrize(
