@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from windfall.core.matching.policy import NOTHING, POLICIES
 from windfall.policy.evaluate import Scopes, expression, is_true, number, references
+from windfall.policy.growth import MAX_CHARACTERS, longest
 from windfall.policy.names import (
     ADS,
     CONDOR_SCOPES,
@@ -28,6 +29,7 @@ from windfall.policy.names import (
 from windfall.policy.syntax import Node, SyntaxFault, parse, position, straighten, walk
 
 Extra = Mapping[str, Iterable[str]]
+LESS_TEXT = "nest replace(), replaceAll(), regexps() and join() less, with shorter texts"
 PER_BAG = ("JobRequirements", "Rank", "Concurrency")
 CONDITIONS = ("JobRequirements", "ReplicationRequirements", "GridPolicy")
 EMPTY: Scopes = (NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, 0.0)
@@ -99,6 +101,8 @@ def check_one(policy: str, text: str, extra: Extra = NOTHING) -> list[Finding]:
             faults.error(node.start, "an ad inside a policy has no use", "write Host.Name, not an ad of your own")
         elif node.kind == "binary":
             _check_comparison(faults, text, node)
+    if not faults.failed and longest(tree) > MAX_CHARACTERS:
+        faults.error(tree.start, f"it could make a text of more than {MAX_CHARACTERS:,} characters", LESS_TEXT)
     if not faults.failed:
         _check_library(faults, text)
     return faults.found

@@ -7,6 +7,7 @@ from classad2 import ExprTree, Value
 
 from windfall.core.matching.policy import POLICIES
 from windfall.policy import check_policies
+from windfall.policy.check import check_one
 from windfall.policy.names import ATTRIBUTES, FUNCTIONS, REFUSED, resolve
 
 
@@ -155,3 +156,36 @@ def test_the_example_of_every_attribute_is_a_policy_without_errors(attribute):
     policy = "GridPolicy" if attribute.ad == "Pool" else "ReplicationRequirements"
     assert [finding for finding in findings(attribute.example, policy=policy) if finding.level == "error"] == []
     assert resolve((attribute.ad, attribute.name.upper())).steps == (attribute.name,)
+
+
+def nested(function: str, times: int) -> str:
+    text = '"aaaaaaaaaa"'
+    for _ in range(times):
+        text = function.format(text)
+    return f"size({text}) > 1"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        nested('replaceAll("a", {}, "aaaaaaaaaa")', 9),
+        nested('regexps("(a*)", {}, "\\\\1\\\\1\\\\1\\\\1")', 30),
+        nested("join({}, {{1,1,1,1,1,1,1,1,1,1}})", 9),
+        f'size(replaceAll("a", Job.x, "{"y" * 10_000}")) > 1',
+        "size(replaceAll(Job.p, Job.x, Job.y)) > 1",
+        'size(replaceAll("a", string(Rank), "aaaa")) > 1',
+    ],
+)
+def test_a_policy_that_could_fill_the_memory_is_refused_before_it_is_evaluated(text):
+    """Nine nested replaceAll() made ten billion characters on the server's loop."""
+    [finding] = [each for each in check_one("JobRequirements", text, {"Job": "xyp"}) if each.level == "error"]
+    assert "could make a text of more than" in finding.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['replaceAll("-", replaceAll("_", Host.Name, ""), "") == "x"', 'join(",", {"a", Host.Name}) != ""',
+     'regexps("^([a-z]+).*", Host.Name, "\\\\1") == "node"'],
+)  # fmt: skip
+def test_what_people_write_with_texts_is_not_refused(text):
+    assert [each for each in check_one("JobRequirements", text, {"Job": "xyp"}) if each.level == "error"] == []
