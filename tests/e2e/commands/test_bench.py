@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from typing import Any
 
-from click.testing import CliRunner
 
-from windfall.cli import cli
+def bench(*arguments: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "windfall", "bench", *arguments, "--json"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    found: dict[str, Any] = json.loads(ended.stdout)
+    return found
 
 
 def test_a_small_bench_exchanges_in_all_its_parts():
-    arguments = ["bench", "exchange", "--hosts", "20", "--seconds", "0.3", "--rate", "200", "--json"]
-    ended = CliRunner().invoke(cli, arguments)
-    assert ended.exit_code == 0, ended.output
-    document = json.loads(ended.stdout)
+    document = bench("exchange", "--hosts", "20", "--seconds", "0.3", "--rate", "200")
     assert document["tasks_per_s"] > 0
     assert document["rate_kept"] > 0
-    assert document["server_us_per_exchange"] >= 0
 
 
 def test_the_queue_is_measured_before_and_after_a_restart():
-    ended = CliRunner().invoke(cli, ["bench", "queue", "--n", "2000", "--seconds", "0.2", "--json"])
-    assert ended.exit_code == 0, ended.output
-    document = json.loads(ended.stdout)
+    document = bench("queue", "--n", "2000", "--seconds", "0.2")
     assert document["dispatch_per_s_long"] > 0
 
 
 def test_calls_are_measured_by_the_clock_and_by_processor_time():
-    ended = CliRunner().invoke(cli, ["bench", "noop", "--n", "200", "--rounds", "1", "--slots", "1", "--json"])
-    assert ended.exit_code == 0, ended.output
-    document = json.loads(ended.stdout)
-    assert document["ours"] > 0 and len(document["cpu_ratios"]) == 1
+    document = bench("noop", "--n", "200", "--rounds", "1", "--slots", "1")
+    assert document["ours"] > 0
+    assert len(document["cpu_ratios"]) == 1

@@ -71,7 +71,7 @@ def command(hosts: int, seconds: float, rate: float, as_json: bool) -> None:
             "ratio": fast["exchanges"] / fast["seconds"] / floor,
             "server_us_per_exchange": exchange_us,
             "server_us_per_request": request_us,
-            "cpu_ratio": request_us / exchange_us,
+            "cpu_ratio": request_us / max(exchange_us, 1e-9),
             "server_mb": running.resident_bytes() / 1e6,
             "goal": "2,000 exchanges/s at p99 <= 50 ms",
         }
@@ -95,7 +95,7 @@ def floor_rate(running: Live, seconds: float) -> float:
     async def ask() -> int:
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
         count, end = 0, time.perf_counter() + seconds
-        while time.perf_counter() < end:
+        while not count or time.perf_counter() < end:
             writer.write(request)
             head = await reader.readuntil(b"\r\n\r\n")
             length = next(int(x[15:]) for x in head.lower().split(b"\r\n") if x.startswith(b"content-length:"))

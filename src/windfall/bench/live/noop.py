@@ -69,6 +69,6 @@ def command(n: int, rounds: int, slots: int, as_json: bool) -> None:
     document = ratio_report("noop", "calls/s", 1.0, "ProcessPoolExecutor.submit", mine, theirs)
     # On a busy machine processor time says more than the clock. The first round of each has warmed up.
     document |= {"cpu_us_ours": statistics.median(our_us[1:]), "cpu_us_peer": statistics.median(peer_us[1:])}
-    document["cpu_ratios"] = [peer / our for our, peer in zip(our_us[1:], peer_us[1:], strict=True)]
+    document["cpu_ratios"] = [peer / max(our, 1e-9) for our, peer in zip(our_us[1:], peer_us[1:], strict=True)]
     document["cpu_ratio"] = statistics.median(document["cpu_ratios"])
     report(document, as_json)

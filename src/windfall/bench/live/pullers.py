@@ -77,12 +77,12 @@ async def pull(options: dict[str, object]) -> dict[str, object]:
     resting = deque(Puller(first + number) for number in range(hosts))
     latencies: list[float] = []
     tasks = 0
-    end = time.perf_counter() + seconds
+    end = 0.0
 
     async def loop(connection: Connection, interval_s: float) -> None:
         nonlocal tasks
         due = time.perf_counter()
-        while resting and (once or due < end):  # at least as many hosts as connections: one rests
+        while resting:  # one at least at the beginning: there are as many hosts as connections, or more
             puller = resting.popleft()
             began = time.perf_counter()
             answer = await connection.post(puller.request(want), puller.secret)
@@ -91,6 +91,8 @@ async def pull(options: dict[str, object]) -> dict[str, object]:
                 resting.append(puller)
             latencies.append(time.perf_counter() - began)
             due = max(due + interval_s, time.perf_counter() - 1.0) if interval_s else time.perf_counter()
+            if due >= end and not once:
+                return
             if (pause := due - time.perf_counter()) > 0:
                 await asyncio.sleep(pause)
 
@@ -103,6 +105,7 @@ async def pull(options: dict[str, object]) -> dict[str, object]:
     rate = float(options.get("rate", 0))  # type: ignore[arg-type]
     interval_s = len(connections) / rate if rate else 0.0
     began = time.perf_counter()
+    end = began + seconds
     await asyncio.gather(*(loop(connection, interval_s) for connection in connections))
     latencies.sort()
     count = len(latencies)
