@@ -30,9 +30,13 @@ MOST_DAYS = 7
 LEAST_DAYS = 2
 LEAST_OF_CLASS = 24
 """Of fewer jobs in all these days nothing is foretold."""
-FORETOLD_ERROR = 0.8
-"""The days before foretell an hour if they would have foretold those of the last day with at most this part of the
-error that the hours before each of them had made."""
+FORETOLD_LOSS = 0.9
+"""The days before are believed if that would have cost at most this part in the last day.
+
+A job in an hour too many keeps a machine for a cycle, one too few costs the boot of another machine: so prediction pays
+where boots are long and days are alike."""
+LOOKS = 24
+"""Arrivals of the last day at which that is tried."""
 
 
 class Arrivals:
@@ -45,8 +49,12 @@ class Arrivals:
         """By class when its jobs came, the newest first and negative: so they are sorted."""
         known = state.fleet.book.by_number.get(fleet)
         self._since_t = t
+        self._boot_share = 0.0
+        """Of a billing cycle, the longest."""
         if known is None:
             return
+        offers = [offer for pool in known.rules.pools for offer in state.fleet.offers.get(pool, ())]
+        self._boot_share = min(1.0, max((offer.lag_s / offer.cycle_s for offer in offers), default=0.0))
         oldest_t = t - (MOST_DAYS + 1) * DAY_S
         self._since_t = max(known.created_t, oldest_t)
         counted = 0
@@ -65,31 +73,44 @@ class Arrivals:
         """The number of a job's class, how many of it come in an hour now, and how many came in the last hours."""
         key = class_of(bag)
         number = self._numbers.setdefault(key, len(self._numbers))
-        span_s = min(MEMORY_S, max(LEAST_S, self._t - self._since_t))
         moments = self._moments.get(key, [])
-        usual = _count(moments, self._t - MEMORY_S, self._t) * 3600 / span_s
-        foretold = self._foretold(moments)
-        return number, self._now(moments, usual) if foretold is None else max(foretold, LEAST_LATELY), usual
+        now, usual = self._rates(moments, self._t)
+        return number, max(now, self._foretold(moments)), usual
 
-    def _now(self, moments: list[float], usual: float) -> float:
-        """The rate of the last minutes if it differs from the usual one, else that."""
-        lately = _count(moments, self._t - BURST_S, self._t)
-        return max(lately, LEAST_LATELY) * 3600 / BURST_S if _differ(lately, usual * BURST_S / 3600) else usual
+    def _rates(self, moments: list[float], t: float) -> tuple[float, float]:
+        """The rate of the last minutes if it differs from that of the last hours, else that; and that."""
+        span_s = min(MEMORY_S, max(LEAST_S, t - self._since_t))
+        usual = _count(moments, t - MEMORY_S, t) * 3600 / span_s
+        lately = _count(moments, t - BURST_S, t)
+        if _differ(lately, usual * BURST_S / 3600):
+            return max(lately, LEAST_LATELY) * 3600 / BURST_S, usual
+        return usual, usual
 
-    def _foretold(self, moments: list[float]) -> float | None:
-        """Jobs of the hour that begins, by the same hour of the days before; None if they foretell little."""
+    def _foretold(self, moments: list[float]) -> float:
+        """Jobs of the hour that begins, by the same hour of the days before; 0 if it does not pay to believe them."""
         t, days = self._t, min(MOST_DAYS, int((self._t - self._since_t) / DAY_S))
         if days < LEAST_DAYS or len(moments) < LEAST_OF_CLASS:
-            return None
+            return 0.0
         if _differ(_count(moments, t - HOUR_S, t), _of_days(moments, t - HOUR_S, HOUR_S, days)):
-            return None
+            return 0.0
+        return _of_days(moments, t, HOUR_S, days) if self._pays(moments, days - 1) else 0.0
+
+    def _pays(self, moments: list[float], days: int) -> bool:
+        """Whether the days before, asked at the arrivals of the last day, would have cost less than the last hours."""
+        t = self._t
+        first, last = bisect_left(moments, HOUR_S - t), bisect_left(moments, DAY_S + HOUR_S - t)
         by_days = by_hours = 0.0
-        for hour in range(1, 25):
-            from_t = t - hour * HOUR_S
+        for place in range(first, last, max(1, (last - first) // LOOKS)):
+            from_t = -moments[place]
             came = _count(moments, from_t, from_t + HOUR_S)
-            by_days += abs(came - _of_days(moments, from_t, HOUR_S, days - 1))
-            by_hours += abs(came - _count(moments, from_t - MEMORY_S, from_t) * HOUR_S / MEMORY_S)
-        return _of_days(moments, t, HOUR_S, days) if by_days <= FORETOLD_ERROR * by_hours else None
+            now, _ = self._rates(moments, from_t)
+            by_hours += self._loss(now, came)
+            by_days += self._loss(max(now, _of_days(moments, from_t, HOUR_S, days)), came)
+        return by_hours > 0.0 and by_days <= FORETOLD_LOSS * by_hours
+
+    def _loss(self, expected: float, came: float) -> float:
+        """In jobs: what a machine for each that does not come costs, and a boot for each that was not expected."""
+        return expected - came if expected > came else self._boot_share * (came - expected)
 
 
 def _of_days(moments: list[float], from_t: float, span_s: float, days: int) -> float:

@@ -12,9 +12,9 @@ from windfall.core.state.snapshot import load, save
 from windfall.planning.offers import Offer
 
 
-def stream(*moments: float, **rules: object) -> tuple[Hand, int]:
+def stream(*moments: float, lag_s: float = 1800.0, **rules: object) -> tuple[Hand, int]:
     hand = Hand(lease_s=1e6)
-    hand.step(OffersConfigured(hand.t, "cloud", [Offer(name="one", price_usd=0.1, pool="cloud")]))
+    hand.step(OffersConfigured(hand.t, "cloud", [Offer(name="one", price_usd=0.1, pool="cloud", lag_s=lag_s)]))
     number = hand.step(FleetCreated(hand.t, FleetRules("shared", ["cloud"]))).decided.number
     for moment in moments:
         hand.t = moment
@@ -77,8 +77,19 @@ def of_days(days: float) -> list[float]:
 def test_the_hour_that_begins_is_foretold_by_the_same_hour_of_the_days_before():
     hand, number = stream(*of_days(3.0))
     assert rate(hand, number, 3 * DAY_S + 32390.0) == pytest.approx(12.0), "nothing came yet today"
+    began_t = 3 * DAY_S + 32400.0
+    hand, number = stream(*of_days(3.0), began_t, began_t + 300.0)
+    assert rate(hand, number, began_t + 310.0) == pytest.approx(12.0), "as every day, though two jobs came yet"
+
+
+def test_where_boots_are_short_the_days_before_are_not_believed():
+    hand, number = stream(*of_days(3.0), lag_s=60.0)
+    assert rate(hand, number, 3 * DAY_S + 32390.0) == 0.0
+
+
+def test_the_days_before_never_lower_the_rate_that_is_seen():
     hand, number = stream(*of_days(3.0), *(3 * DAY_S + moment for moment in range(32400, 43200, 300)))
-    assert rate(hand, number, 3 * DAY_S + 43190.0) == pytest.approx(0.5), "the stream is about to end, as every day"
+    assert rate(hand, number, 3 * DAY_S + 43190.0) == pytest.approx(12.0), "the stream ends in a moment, as every day"
 
 
 def test_one_day_foretells_nothing():
