@@ -6,8 +6,9 @@ import pytest
 
 from windfall.lab.gridbot import worlds
 from windfall.lab.gridbot.command import as_markdown
-from windfall.lab.gridbot.experiments import condor
+from windfall.lab.gridbot.experiments import condor, table
 from windfall.lab.gridbot.finding import Finding, Means
+from windfall.sim.run import run
 
 
 def test_a_statement_is_reproduced_or_not_with_its_reason_or_not_checked():
@@ -33,3 +34,12 @@ def test_gridbot_is_quicker_than_the_rival_in_the_same_world():
     assert [row[0] for row in found.rows] == ["GridBot", "GridBot without its policy", "Condor-like"]
     assert found.data["replicas"]["Condor-like"] == pytest.approx(0.0)
     assert set(found.reasons) <= {claim for claim, _ in found.claims}, "a reason of no statement is never told"
+
+
+def test_a_run_of_the_table_that_can_never_end_is_stopped_and_named():
+    outcome, world = run(worlds.replication_run("disabled", "restrictive", 0.01), 9)
+    assert not outcome.finished and outcome.turnaround_s == worlds.TABLE_UNTIL_H * 3600
+    assert world.driver.state.bags[1].waiting == 1, "its last task waits for a host that is called reliable"
+    rows = {tuple(row[:3]): row[-1] for row in table(Means(0.01, 9)).rows}
+    assert "1 of 9 never end" in rows["queued", "disabled", "restrictive"]
+    assert "never" not in rows["queued", "disabled", "permissive"]
