@@ -71,3 +71,14 @@ def test_a_request_far_beyond_the_peak_is_named_with_what_would_do():
     (row,) = memory_of(bag)
     assert (row["asked_bytes"], row["peak_bytes"], row["attempts"]) == (4096 * MIB, 200 * MIB, 12)
     assert "far too large" in row["because"] and row["try"] == f"windfall change {bag.number} --memory 300M"
+
+
+def test_attempts_that_only_fail_do_not_say_that_a_request_is_too_large():
+    hand = Hand()
+    bag = hand.submit(20, [TaskClass(memory_bytes=4096 * MIB)])
+    for _ in range(12):
+        (key,) = hand.tasks("h")
+        report(hand, "h", key, "exit", rss_mb=2)
+        hand.t += 3600.0  # a host on which all fails waits a while
+    (row,) = memory_of(bag)
+    assert row["attempts"] == 12 and (row["because"], row["try"]) == ("", "")
