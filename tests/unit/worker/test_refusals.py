@@ -1,0 +1,38 @@
+"""What a worker makes of an answer that is no success: end with the server's words, or try again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from windfall.worker.transport.link import Expired, Refused, TooLarge, Unavailable, check
+
+
+def answer(code: str, message: str = "m", hint: str = "do this") -> bytes:
+    return json.dumps({"error": {"code": code, "message": message, "hint": hint}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind", "exit_code"),
+    [
+        (426, "wrong-version", Refused, 2),
+        (409, "used-id", Refused, 2),
+        (403, "ticket-used", Refused, 3),
+        (401, "bad-token", Refused, 3),
+        (401, "expired-token", Expired, 3),
+    ],
+)
+def test_a_worker_that_is_refused_says_why_and_what_to_do(status, code, kind, exit_code):
+    with pytest.raises(kind) as caught:
+        check(status, answer(code, "this server speaks version 1"), {})
+    assert (caught.value.exit_code, type(caught.value)) == (exit_code, kind)
+    assert "this server speaks version 1" in str(caught.value) and "do this" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(503, Unavailable), (429, Unavailable), (500, Unavailable), (413, TooLarge)]
+)
+def test_what_may_pass_is_tried_again(status, kind):
+    with pytest.raises(kind):
+        check(status, answer("host-in-use"), {"Retry-After": "1e9"})
