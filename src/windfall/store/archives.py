@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import atexit
+import gzip
+import lzma
 import os
 import shutil
 import subprocess
 import tarfile
 import tempfile
+import zlib
 from pathlib import Path
+from typing import IO, cast
 
 from windfall.errors import BadInput
 from windfall.files import check_writable, make_room
 
 ENDINGS = (".tar.gz", ".tar.xz", ".tar.zst")
 _ZSTD = ".tar.zst"
+_BROKEN = (zlib.error, lzma.LZMAError)
+"""What compressed data raise that were changed."""
 
 
 def is_archive(name: str | os.PathLike[str]) -> bool:
@@ -41,7 +47,7 @@ def pack(directory: Path, path: Path) -> None:
             plain = parts.with_name(f"{parts.name}.tar")
             try:
                 _write(directory, plain, "w")
-                _run([_zstd(), "-q", "-f", str(plain), "-o", str(parts)], path)
+                _run([_zstd(), "-q", "-f", "-o", str(parts), "--", str(plain)], path)
             finally:
                 plain.unlink(missing_ok=True)
         else:
@@ -59,14 +65,31 @@ def unpacked(path: str | os.PathLike[str]) -> Path:
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     source = Path(path)
     if source.name.endswith(_ZSTD):
-        _run([_zstd(), "-q", "-d", str(source), "-o", str(home / "plain.tar")], source)
+        _run([_zstd(), "-q", "-d", "-o", str(home / "plain.tar"), "--", str(source)], source)
         source = home / "plain.tar"
     try:
-        with tarfile.open(source) as tar:
-            tar.extractall(home / "state", filter="data")
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise BadInput(f"{path}: not an archive of a job ({error})") from None
+        with _opened(source) as stream:
+            _extract(stream, home / "state")
+    except (tarfile.TarError, OSError, EOFError, ValueError, *_BROKEN) as error:
+        raise BadInput(f"{path}: not an archive of a job, or damaged ({error})") from None
     return home / "state"
+
+
+def _opened(source: Path) -> IO[bytes]:
+    """The archive without its compression, the sums of which are compared at its end."""
+    if source.name.endswith(".gz"):
+        return cast(IO[bytes], gzip.open(source))
+    return lzma.open(source) if source.name.endswith(".xz") else open(source, "rb")
+
+
+def _extract(stream: IO[bytes], target: Path) -> None:
+    with tarfile.open(fileobj=stream, mode="r:") as tar:
+        for member in tar:
+            if member.size > shutil.disk_usage(target.parent).free:
+                raise OSError(f"{member.name} has {member.size:,} bytes, more than there is space")
+            tar.extract(member, target, filter="data")
+    while stream.read(1 << 20):
+        pass  # behind the last file are the sums
 
 
 def _write(directory: Path, path: Path, mode: str) -> None:
