@@ -48,9 +48,9 @@ RUN_SHARE = 0.9
 MOST_RUNS, TAIL_RUNS, WIDE = 60, 40, 0.4
 """Runs are added, up to `MOST_RUNS`, while the chance of being in time is undecided, and up to `TAIL_RUNS` where the
 interval of cost is wider than `WIDE` times the mean: 20 runs miss what happens once in ten runs one time of eight."""
-SPREADS = (1.0, 0.0, 1.6, 0.5, 2.9, 0.25, 1.2, 0.0)
+SPREADS = (1.0, 0.0, 1.6, 0.5, 2.9, 0.25, 1.2, 2.2)
 """A spread that is only guessed is multiplied by these, one run after the other: it may be anything from 0 up. A guess
-of 0.35 becomes 1.0 in one run of eight: heavy tails are common, and a forecast without any named too high a chance."""
+of 0.35 so becomes 0 to 1: heavy tails are common, and forecasts without any named too high a chance."""
 CELLS = 48
 MARGIN_S = 5.0
 MOST_TASKS, BUNDLE_SHARE = 5_000, 1 / 40
