@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from windfall.planning.contract import Job, Snapshot, Task
+from windfall.planning.contract import Job, Machine, Phase, Running, Snapshot, Task
 from windfall.planning.fleet import scs, windfall
 from windfall.planning.fleet.deadlines import assigned
 from windfall.planning.fleet.mix import mix_of
@@ -95,3 +95,37 @@ def test_a_stream_that_has_just_ended_keeps_its_types_and_loses_its_load():
 def test_a_job_with_no_more_time_than_a_cycle_is_charged_all_of_the_paid_time_that_it_uses():
     for cycle_s, pays_all in ((4 * HOUR, {1}), (HOUR, set())):
         assert layout_of(fleet_of(cycle_s=cycle_s)).pays_all == pays_all
+
+
+def one_machine_that_waits(run_s: float) -> list[int]:
+    """The queue of an idle machine: the second task of a job whose first runs elsewhere, and a task that is ready."""
+    offer = Offer(name="plain", pool="cloud", price_usd=0.1, lag_s=300.0, limit=2)
+    first, second, other = 1 << 32, 1 << 32 | 1, 2 << 32
+    tasks = {
+        first: Task(first, 600.0, job=1, deadline_t=1000.0),
+        second: Task(second, 300.0, job=1, deadline_t=1000.0),
+        other: Task(other, run_s, job=2, deadline_t=4 * HOUR),
+    }
+    up = {"ready_t": -600.0, "paid_until_t": HOUR}
+    machines = (
+        Machine(id="1", offer=offer, phase=Phase.BUSY, running=(Running(first, 200.0),), **up),
+        Machine(id="2", offer=offer, phase=Phase.IDLE, waiting=(second,), **up),
+    )
+    jobs = (Job(1, 1000.0, -600.0, is_workflow=True, total=2), Job(2, 4 * HOUR, total=1))
+    work = Work(
+        Snapshot(
+            t=0.0, deadline_t=4 * HOUR, tasks=tasks, machines=machines, offers=(offer,), is_fleet=True, jobs=jobs,
+            after={second: (first,)},
+        )
+    )  # fmt: skip
+    layout = layout_of(work)
+    wait = {each.id: each for each in work.waiting}
+    held = next(each for each in layout.slots if each.label == "2")
+    layout._put(wait[second], held, 200.0)
+    layout._put(wait[other], held, 0.0)
+    return held.queue
+
+
+def test_a_task_that_is_ready_is_not_queued_where_it_would_overtake_one_that_the_machine_waits_for():
+    assert one_machine_that_waits(run_s=900.0) == [1 << 32 | 1], "it would begin at once, and the other be late"
+    assert one_machine_that_waits(run_s=150.0) == [1 << 32 | 1, 2 << 32], "it ends before the other can begin"

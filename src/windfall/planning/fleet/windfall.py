@@ -86,6 +86,14 @@ class Cycles(Struct, frozen=True):
         return min(self.count, max(0, math.ceil((t - self.from_t) / self.cycle_s - 1e-9))) * self.price_usd
 
 
+class Gap(Struct, frozen=True):
+    """Time in which a machine has nothing to begin, and the seconds by which the tasks behind it may begin later."""
+
+    from_t: float
+    until_t: float
+    spare_s: float
+
+
 class Layout:
     """Machines with what is put into their queues."""
 
@@ -132,6 +140,8 @@ class Layout:
         """Jobs that are charged the whole price of paid time."""
         self.planned: set[str] = set()
         """Machines that have something to do, later than what is reserved included."""
+        self.gaps: dict[str, Gap] = {}
+        """By machine that waits for a task whose parents run."""
         self.waits = 0
         self.cores_of_owner: dict[str, Slots] = {}
         """Cores that the tasks of an owner may hold at once, where these are counted; else none is limited."""
@@ -449,8 +459,9 @@ class Layout:
 
     def _put(self, wait: Waiting, chosen: Slots, ready_t: float) -> None:
         cores = wait.task.cores
-        start_t = chosen.starts_t(cores, ready_t)
-        end_t = self.ends[wait.id] = start_t + self.work.every_run_s[wait.kind][chosen.offer]
+        start_t, run_s = chosen.starts_t(cores, ready_t), self.work.every_run_s[wait.kind][chosen.offer]
+        end_t = self.ends[wait.id] = start_t + run_s
+        overtakes = self._overtakes(wait, chosen, ready_t, start_t, run_s)
         chosen.put(wait.id, cores, start_t, end_t)
         if (mine := self.cores_of_owner.get(self.work.job(wait.task.job).owner)) is not None:
             mine.put(wait.id, cores, start_t, end_t)
@@ -459,8 +470,24 @@ class Layout:
         if end_t > paid_t:
             cycle_s = self.work.every[chosen.offer].cycle_s
             self.paid_t[chosen.label] = paid_t + math.ceil((end_t - paid_t) / cycle_s - 1e-9) * cycle_s
-        if start_t > self.horizon_t:
+        if start_t > self.horizon_t or overtakes:
             chosen.queue.pop()
+
+    def _overtakes(self, wait: Waiting, chosen: Slots, ready_t: float, start_t: float, run_s: float) -> bool:
+        """Whether a task, if it were in the queue, would begin before one that the machine waits for and make it late.
+
+        A machine begins the first task of its queue that is ready.
+        """
+        gap, idle_t = self.gaps.get(chosen.label), chosen.starts_t(wait.task.cores, self.work.t)
+        spare_s = max(0.0, self.latest_t[wait.id] - start_t - run_s)
+        if gap is None:
+            if start_t > idle_t:
+                self.gaps[chosen.label] = Gap(idle_t, start_t, spare_s)
+            return False
+        if ready_t < min(start_t, gap.until_t) and max(ready_t, gap.from_t) + run_s > gap.until_t + gap.spare_s:
+            return True
+        self.gaps[chosen.label] = Gap(gap.from_t, gap.until_t, min(gap.spare_s, spare_s))
+        return False
 
     def _rent(self, place: int, because: str = "") -> Slots:
         work, offer = self.work, self.work.every[place]

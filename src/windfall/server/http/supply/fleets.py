@@ -98,7 +98,11 @@ async def _submitted(service: Service, event: ev.FleetCreated | ev.FleetChanged,
     settled = record.decided
     assert isinstance(settled, FleetSettled)
     if settled.refused:
-        hint = "see them: windfall fleet list" if code == "fleet-exists" else "wait for them, or cancel them"
+        hint = (
+            "see them: windfall fleet list"
+            if code == "fleet-exists"
+            else "wait for them: windfall wait JOB; or cancel them: windfall cancel JOB"
+        )
         raise BadInput(settled.refused, hint=hint, code=code)
     return settled
 
