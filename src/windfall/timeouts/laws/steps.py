@@ -157,10 +157,10 @@ def quantiles(steps: Steps, overhead_s: float, p: float) -> Array:
 
 
 class Fitted(Struct, frozen=True):
-    """What each timeout costs by the laws that fit, and the names of those laws, the likeliest first."""
+    """What each timeout costs by the laws that fit, as a multiple of the best, and their names, the likeliest first."""
 
     waits_s: Array
-    expected_s: Array
+    costs: Array
     names: tuple[str, ...]
 
 
@@ -216,7 +216,7 @@ def _beside(charged: Array, times: Array, law: Fitted) -> Array:
     least = float(charged.min())
     if not 0 < least < math.inf:
         return charged
-    by_law = np.interp(times, law.waits_s, law.expected_s, left=np.inf, right=np.inf) / float(law.expected_s.min())
+    by_law = np.interp(times, law.waits_s, law.costs, left=np.inf, right=np.inf) / float(law.costs.min())
     return CURVE_SHARE * charged / least + (1 - CURVE_SHARE) * by_law
 
 
