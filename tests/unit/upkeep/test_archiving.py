@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import shutil
 from hashlib import sha256
 from pathlib import Path
 
@@ -75,3 +77,24 @@ def test_names_and_files_that_are_no_archive_are_refused(state, tmp_path):
     with pytest.raises(BadInput, match="not an archive"):
         state_location(str(tmp_path / "there.tar.gz"))
     assert sorted(path.name for path in Path(tmp_path).iterdir()) == ["state", "there.tar.gz"]
+
+
+@pytest.mark.parametrize("ending", archives.ENDINGS)
+def test_a_changed_archive_is_refused_whatever_was_changed(tmp_path, ending):
+    """Also where only a byte of a file's content is another one: the sums are behind the last file."""
+    if ending == ".tar.zst" and shutil.which("zstd") is None:
+        pytest.skip("zstd is not installed")
+    chance = random.Random(1)
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "windfall.db").write_bytes(chance.randbytes(50_000) + bytes(50_000))
+    archives.pack(tmp_path / "state", tmp_path / f"-a{ending}")
+    assert (archives.unpacked(tmp_path / f"-a{ending}") / "windfall.db").stat().st_size == 100_000
+    whole = (tmp_path / f"-a{ending}").read_bytes()
+    for _ in range(20):
+        changed = bytearray(whole)
+        at = chance.randrange(20, len(whole))
+        changed[at] ^= 1 + chance.randrange(255)
+        for data in (bytes(changed), whole[:at]):
+            (tmp_path / f"b{ending}").write_bytes(data)
+            with pytest.raises(BadInput, match=r"b\.tar"):
+                archives.unpacked(tmp_path / f"b{ending}")
