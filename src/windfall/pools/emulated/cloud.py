@@ -54,6 +54,7 @@ from windfall.pools.emulated.config import (
 )
 from windfall.pools.kinds import MACHINES, Kind, Place, PoolConfig
 from windfall.pools.starting.process_tree import Tree, find, spawn
+from windfall.pools.starting.shipped import FORGET, TOKEN, write_private
 from windfall.resources import GPUS
 
 log = logging.getLogger(__name__)
@@ -373,6 +374,7 @@ class EmulatedPool:
 
     def _boot(self, machine: Machine) -> None:
         try:
+            write_private(self._folder(machine) / TOKEN, self._place.token_for(machine.host))
             self._trees[machine.id] = tree = spawn(self._command(machine), self._folder(machine))
         except OSError as error:
             self._end(machine, FAILED, f"its worker cannot be started: {error.strerror or error}")
@@ -383,7 +385,8 @@ class EmulatedPool:
     def _command(self, machine: Machine) -> Words:
         place = self._place
         command = [sys.executable, "-m", "windfall.worker", "--server", place.url, "--name", machine.host]
-        command += ["--token-file", str(place.token_file), "--slots", str(machine.cores), "--pool", self._cloud.name]
+        command += ["--token-file", str(self._folder(machine) / TOKEN), FORGET]
+        command += ["--slots", str(machine.cores), "--pool", self._cloud.name]
         command += ["--machine", str(machine.number), "--idle-exit", f"{self._cloud.idle_exit_s:g}"]
         command += ["--unreachable-exit", f"{self._cloud.unreachable_exit_s:g}"]
         command += ["--notice-file", str(self._notice_file(machine)), "--dir", str(self._folder(machine))]
