@@ -1,4 +1,4 @@
-"""The user data of machines, run as cloud-init runs it: by root, with a real server, under an account of the worker."""
+"""What machines and pods run, with a real server: user data as cloud-init runs it, and the command of a pod."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
@@ -21,15 +22,13 @@ import pytest
 from windfall.client import Client
 from windfall.pools.config import read_pools
 from windfall.pools.ec2.userdata import user_data
+from windfall.pools.kubernetes.manifest import run_script
 from windfall.pools.starting.process_tree import Tree
 from windfall.pools.starting.secrets import ticket
 from windfall.server import embedded
 from windfall.wire import HOST_SECRET, VERSION, frames
 
 HOST, ACCOUNT, PYTHON = "a-1-1", "nobody", "/usr/bin/python3"
-pytestmark = pytest.mark.skipif(
-    os.getuid() != 0 or not Path(PYTHON).exists(), reason="cloud-init is root, and needs the system's Python"
-)
 LOOK = """
 import os, pathlib, sys
 folder = pathlib.Path(sys.argv[1])
@@ -97,6 +96,9 @@ def ran(client: Client, *argv: str) -> list[str]:
     return next(iter(job.results())).stdout.splitlines()
 
 
+@pytest.mark.skipif(
+    os.getuid() != 0 or not Path(PYTHON).exists(), reason="cloud-init is root, and needs the system's Python"
+)
 def test_a_task_of_a_rented_machine_reads_neither_the_secret_nor_the_memory_of_its_worker(tmp_path, folder):
     (tmp_path / "pools.toml").write_text('[[pool]]\nname = "a"\n')
     pools = read_pools(tmp_path / "pools.toml")
@@ -128,3 +130,25 @@ def left(client: Client) -> None:
     while client.hosts()[0]["state"] != "gone" and time.monotonic() < until:
         time.sleep(0.2)
     assert client.hosts()[0]["state"] == "gone"
+
+
+def test_a_pod_runs_tasks_and_its_mounted_ticket_helps_nobody_else(tmp_path):
+    """`run.py` as the manifest calls it. The ticket stays in its file, as in a mounted Secret."""
+    (tmp_path / "pools.toml").write_text('[[pool]]\nname = "a"\n')
+    with embedded.start(tmp_path / "state", pools=read_pools(tmp_path / "pools.toml")) as server:
+        given, work = tmp_path / "given", tmp_path / "work"
+        given.mkdir()
+        work.mkdir()
+        once = ticket((tmp_path / "state" / "pool-tokens" / "a").read_text(), HOST)
+        (given / "token").write_text(once)
+        (given / "run.py").write_text(run_script())
+        command = [sys.executable, str(given / "run.py"), "3600", server.url, str(given / "token"), "--dir", str(work)]
+        command += ["--name", HOST, "--pool", "a", "--slots", "1"]
+        with Client(server.url, server.token) as client:
+            client.tell_pool("a", "pause")
+            with subprocess.Popen(command, stdin=subprocess.DEVNULL) as pod:
+                assert ran(client, "echo", "in a pod") == ["in a pod "]
+                assert exchange(server.url, once) == exchange(server.url, once, "other") == (503, "host-in-use")
+                pod.terminate()
+            assert exchange(server.url, once) == exchange(server.url, once, "other") == (403, "ticket-used")
+        assert list(work.rglob("secret*")) == [], "it was in memory alone"
