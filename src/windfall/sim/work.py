@@ -80,7 +80,7 @@ class Work:
         bag = self.bag
         mean_s = self._mean_s() if bag.told == "mean" else None
         each = bag.told == "each" and self.exact
-        if not each and not bag.memory_bytes_of:
+        if not each and not bag.memory_bytes_of and not bag.classes_of:
             return [self._class(bag.task_class, bag.cpus, bag.memory_mb << 20, mean_s, bag.nodes)], [(bag.tasks, 0)]
         numbers: dict[tuple[str, int, int, float | None, int], int] = {}
         parts: list[tuple[int, int]] = []
