@@ -183,6 +183,16 @@ def condor_run(system: str, scale: float) -> Scenario:
     return build(system, [grid("madison", MADISON_HOSTS, scale, **host)], [work])
 
 
+def optimisation_run(all_grids: bool, scale: float) -> Scenario:
+    """29,000 jobs of 10 to 15 minutes on collaborative grids, or on all (section 6.4): the first hour."""
+    policy = {"JobRequirements": '!BOT.Tail || Host.Pool != "volunteers"', "Rank": "Host.Speed", "Deadline": "4000"}
+    pools = collaborative(scale)
+    if all_grids:
+        pools += [cluster(scale), volunteers(15_000, scale, arrive={"law": "uniform", "low": "0s", "high": "1h"})]
+    work = bag("bag", round(29_000 * scale), "10m", "15m", policy)
+    return build("all grids" if all_grids else "collaborative grids", pools, [work], "1h")
+
+
 def ranked_run(scale: float) -> Scenario:
     """Figure 7: 50 bags of 1,200 tasks of three minutes, ranked 1 to 50; volunteers ask and are turned away."""
     policy = {
