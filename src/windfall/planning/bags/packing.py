@@ -66,12 +66,16 @@ class Sizes(Struct, frozen=True):
 
     seconds: list[float]
     arrays: tuple[Array, Array, Array]
+    shortest_s: float
+    ends_t: dict[tuple[float, float, float, bool], Array]
+    """Latest expected ends that `fill` has computed: machines that could begin at the same moment have the same."""
 
 
 def sizes_on(items: Sequence[Item], offer: Offer) -> Sizes:
     seconds = [item.task.seconds_on(offer) for item in items]
     slack_s = np.array([item.slack_s / offer.speed_for(item.task.task_class) for item in items])
-    return Sizes(seconds, (np.array(seconds), slack_s, np.array([item.due_t for item in items])))
+    arrays = np.array(seconds), slack_s, np.array([item.due_t for item in items])
+    return Sizes(seconds, arrays, min(seconds, default=math.inf), {})
 
 
 class Placed(Struct, frozen=True):
@@ -198,9 +202,11 @@ def fill(
 
     `sizes`: what each item takes there, if that is known already.
     """
-    before = sum(entry.count for entry in bin.placed)
+    before = len(bin.placed)
     _fill_exactly(bin, items, left, until_t)
     free_t, end_t = min(bin.free_t), min(bin.keep_t, until_t) + TOLERANCE_S
+    if sizes is not None and free_t + sizes.shortest_s > end_t:
+        return sum(entry.count for entry in bin.placed[before:])
     is_many = sizes is not None and len(items) >= MANY_SIZES and math.isfinite(bin.since_t)
     limits = _limits(bin, left, until_t, sizes) if sizes is not None and is_many else None
     for place in range(len(items)) if limits is None else limits:
@@ -221,7 +227,7 @@ def fill(
         else:
             _fill_narrow(bin, place, seconds, limit_t, left)
         free_t = min(bin.free_t)
-    return sum(entry.count for entry in bin.placed) - before
+    return sum(entry.count for entry in bin.placed[before:])
 
 
 def spread(bins: Sequence[Bin], items: Sequence[Item], left: list[int], until_t: float = math.inf) -> None:
@@ -260,24 +266,31 @@ def _limit_t(bin: Bin, item: Item, until_t: float) -> float:
 
 def _limits(bin: Bin, left: Sequence[int], until_t: float, sizes: Sizes) -> dict[int, float]:
     """By place: `_limit_t` of the items of which a task fits now. Of many different ones, most do not fit."""
-    seconds, slack_s, due_t = sizes.arrays
-    is_spot, since_t = bin.offer.market == SPOT, bin.since_t
-    room_s = np.minimum(until_t, due_t) - since_t if is_spot else np.full(len(left), until_t - since_t)
-    passed_s = np.maximum(seconds * bin.stretch, TOLERANCE_S)
-    # As in `Item.expected_end_t`: the slack of a row grows with the square root of its length.
-    with np.errstate(invalid="ignore"):
-        root = (np.sqrt(slack_s * slack_s + 4.0 * passed_s * np.maximum(room_s, 0.0)) - slack_s) / (2.0 * passed_s)
-    is_exact = ((slack_s <= 0.0) & (bin.stretch <= 1.0)) | ~np.isfinite(room_s) | (room_s <= 0.0)
-    limit_t = np.minimum(bin.keep_t, since_t + np.where(is_exact, room_s, seconds * root * root)) + TOLERANCE_S
-    fits = (min(bin.free_t) + seconds <= limit_t) & (np.asarray(left) > 0)
+    limit_t = np.minimum(bin.keep_t, _ends_t(bin, until_t, sizes)) + TOLERANCE_S
+    fits = (min(bin.free_t) + sizes.arrays[0] <= limit_t) & (np.asarray(left) > 0)
     places = np.flatnonzero(fits)
     return dict(zip(places.tolist(), limit_t[places].tolist(), strict=True))
+
+
+def _ends_t(bin: Bin, until_t: float, sizes: Sizes) -> Array:
+    """`Item.expected_end_t` of all items at once: the slack of a row grows with the square root of its length."""
+    is_spot, since_t = bin.offer.market == SPOT, bin.since_t
+    key = (since_t, until_t, bin.stretch, is_spot)
+    if key not in sizes.ends_t:
+        seconds, slack_s, due_t = sizes.arrays
+        room_s = np.minimum(until_t, due_t) - since_t if is_spot else np.full(len(seconds), until_t - since_t)
+        passed_s = np.maximum(seconds * bin.stretch, TOLERANCE_S)
+        with np.errstate(invalid="ignore"):
+            root = (np.sqrt(slack_s * slack_s + 4.0 * passed_s * np.maximum(room_s, 0.0)) - slack_s) / (2.0 * passed_s)
+        is_exact = ((slack_s <= 0.0) & (bin.stretch <= 1.0)) | ~np.isfinite(room_s) | (room_s <= 0.0)
+        sizes.ends_t[key] = since_t + np.where(is_exact, room_s, seconds * root * root)
+    return sizes.ends_t[key]
 
 
 def _fill_exactly(bin: Bin, items: Sequence[Item], left: list[int], until_t: float) -> None:
     """If there is more than fits, give each core the longest task and others that leave the least time unused."""
     until_t = min(bin.keep_t, until_t)
-    if not math.isfinite(bin.keep_t) or not 0 < sum(left) <= MAX_TASKS_PACKED_EXACTLY or until_t <= min(bin.free_t):
+    if not math.isfinite(bin.keep_t) or until_t <= min(bin.free_t) or not 0 < sum(left) <= MAX_TASKS_PACKED_EXACTLY:
         return
     able = [place for place, item in enumerate(items) if left[place] > 0 and width(item.task, bin.offer) == 1]
     seconds = {place: items[place].task.seconds_on(bin.offer) for place in able}
@@ -305,14 +318,23 @@ def _fullest_subset(room_s: float, sizes: Sequence[tuple[int, float]]) -> list[i
     fitting = [(name, size) for name, size in fitting if 0 < size <= room]
     if not fitting:
         return []
+    # Beside the longest task, so that there are fewer bits and fewer tasks that fit.
+    room -= fitting[0][1]
+    others = [entry for entry in fitting[1:] if entry[1] <= room]
     mask = (2 << room) - 1
-    sums, before = 1 << fitting[0][1], []
-    for _, size in fitting[1:]:
+    sums, before, last, is_vain = 1, [], 0, False
+    for _, size in others:
+        if sums.bit_length() > room:
+            # The time is used up to the last tenth of a second: no other task changes the choice.
+            break
         before.append(sums)
-        sums |= (sums << size) & mask
+        # If a task reached no new total, others of its length do not either.
+        if size != last or not is_vain:
+            sums |= (sums << size) & mask
+            last, is_vain = size, sums == before[-1]
     target = sums.bit_length() - 1
     chosen = []
-    for (name, size), reached in zip(reversed(fitting[1:]), reversed(before), strict=True):
+    for (name, size), reached in zip(reversed(others[: len(before)]), reversed(before), strict=True):
         if not reached >> target & 1:
             chosen.append(name)
             target -= size
