@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable
+from operator import itemgetter
 
 from windfall.planning.bags.packing import Bin
 from windfall.planning.room import market_key
@@ -31,13 +32,20 @@ class Alike:
     def add(self, bin: Bin, place: int) -> None:
         insort(self._places.setdefault(kind_of(bin), []), place)
 
-    def change(self, before: Bin, after: Bin, place: int) -> None:
-        """The machine at this place is of another kind now."""
-        places = self._places[kind_of(before)]
-        places.remove(place)
-        if not places:
-            del self._places[kind_of(before)]
+    def add_copies(self, bin: Bin, places: range) -> None:
+        """The same for new machines of one kind, at the end of the list."""
+        self._places.setdefault(kind_of(bin), []).extend(places)
+
+    def change(self, before: Bin, after: Bin, place: int) -> Kind:
+        """The machine at this place is of another kind now; the kind that it was of."""
+        kind = kind_of(before)
+        places = self._places[kind]
+        if len(places) > 1:
+            places.remove(place)
+        else:
+            del self._places[kind]
         self.add(after, place)
+        return kind
 
     def of(self, bin: Bin) -> list[int]:
         """Places of the machines that are worth the same as this one."""
@@ -45,4 +53,4 @@ class Alike:
 
     def firsts(self) -> list[tuple[Kind, int]]:
         """Each kind with the place of its first machine, in the order of places."""
-        return sorted(((kind, places[0]) for kind, places in self._places.items()), key=lambda entry: entry[1])
+        return sorted([(kind, places[0]) for kind, places in self._places.items()], key=itemgetter(1))

@@ -30,6 +30,7 @@ class Cover(Struct):
     latest_t: float
     is_late: bool = False
     """Some tasks can no longer be rescued in time, or only if that begins at once."""
+    _rescuable: Cover | None = None
 
     def lost_at(self, at_t: float) -> int:
         """How many tasks would be late if a rescue began at that moment."""
@@ -37,8 +38,10 @@ class Cover(Struct):
 
     def rescuable(self) -> Cover:
         """The same for the tasks that can still be rescued."""
-        at_risk = self.safety_net.rescuable(self.at_risk)
-        return replace(self, at_risk=at_risk, latest_t=self.safety_net.latest_t(at_risk))
+        if self._rescuable is None:
+            at_risk = self.safety_net.rescuable(self.at_risk)
+            self._rescuable = replace(self, at_risk=at_risk, latest_t=self.safety_net.latest_t(at_risk))
+        return self._rescuable
 
 
 def covered(decided: PlanningPass) -> Cover:

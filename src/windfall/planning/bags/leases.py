@@ -36,8 +36,11 @@ MEAN_KEPT_WITHIN = 0.05
 Useless = set[tuple[str, str, float]]
 """Leases in which no task fits: name of the machine, offer, end."""
 
+Needs = dict[tuple[str, str], tuple[float, ...]]
+"""By offer: lengths of tasks for which longer leases are tried."""
 
-class _Renewal(Struct):
+
+class _Renewal(Struct, gc=False):
     """A longer lease of a machine, for tasks that take `mean_s` on average."""
 
     needs_s: tuple[float, ...]
@@ -50,8 +53,9 @@ class _Renewal(Struct):
 
     def holds(self, needs_s: tuple[float, ...], mean_s: float, count: int, useless: Useless) -> bool:
         """Whether the price would come out the same again."""
-        is_same = self.needs_s == needs_s[: len(self.needs_s)] and self.mean_s == mean_s and self.tasks <= count
-        return is_same and self.name not in useless
+        if self.tasks > count or self.mean_s != mean_s or self.name in useless:
+            return False
+        return self.needs_s is needs_s or self.needs_s == needs_s[: len(self.needs_s)]
 
 
 class Leases:
@@ -63,6 +67,8 @@ class Leases:
         self._steps_s: dict[tuple[tuple[str, str], int], float] = {}
         self._renewals_usd: dict[tuple[tuple[str, str], float, float], float] = {}
         self._priced: dict[tuple[Kind, int], _Renewal] = {}
+        self._terms: tuple[Needs, float, int] | None = None
+        """What the kept prices were last compared with."""
         self._mean_s, self._mean_of, self._is_large = 0.0, -1, False
 
     def choices(self, left: Sequence[int], useless: Useless) -> list[Choice]:
@@ -88,18 +94,52 @@ class Leases:
 
     def _renewals(self, waiting: NDArray[np.int64], count: int, mean_s: float, useless: Useless) -> list[Choice]:
         """A longer lease of each machine; equivalent machines are priced once."""
-        decided, needs, found = self._pass, dict[tuple[str, str], tuple[float, ...]](), list[Choice]()
-        for kind, place in decided.kinds():
+        kinds, needs = self._pass.kinds(), self._needs(waiting, mean_s)
+        old, priced = self._outdated(kinds, needs, mean_s, count, useless), self._priced
+        self._price_renewals(old, needs)
+        for kind, place in old:
+            priced[kind, place] = self._renewal(kind, place, needs[kind[0]], mean_s, count, useless)
+        return [choice for entry in kinds if (choice := priced[entry].choice) is not None]
+
+    def _outdated(
+        self, kinds: Sequence[tuple[Kind, int]], needs: Needs, mean_s: float, count: int, useless: Useless
+    ) -> list[tuple[Kind, int]]:
+        """Those of these machines that have no price, or one that would come out different now."""
+        terms, priced = (needs, mean_s, len(useless)), self._priced
+        if terms == self._terms:
+            return [kind for kind in kinds if (known := priced.get(kind)) is None or known.tasks > count]
+        self._terms = terms
+        kept = {kind: known for kind in kinds if (known := priced.get(kind)) is not None}
+        self._priced = {
+            kind: known for kind, known in kept.items() if known.holds(needs[kind[0][0]], mean_s, count, useless)
+        }
+        return [kind for kind in kinds if kind not in self._priced]
+
+    def _needs(self, waiting: NDArray[np.int64], mean_s: float) -> Needs:
+        """By offer of machines: lengths of tasks for which longer leases are tried."""
+        needs: Needs = {}
+        for key, offer in self._pass.rented.items():
+            shortest_s, longest_s = self._span_s(offer, waiting)
+            needs[key] = tuple(dict.fromkeys((shortest_s, mean_s / self._prices.speed(offer), longest_s)))
+        return needs
+
+    def _price_renewals(self, kinds: Sequence[tuple[Kind, int]], needs: Needs) -> None:
+        """Price the shortest longer lease of many machines at once: one at a time takes most of a large plan."""
+        decided, known = self._pass, self._renewals_usd
+        new = dict[tuple[tuple[str, str], float, float], Offer]()
+        for kind, place in kinds:
             offer = decided.bins[place].offer
-            if kind[0] not in needs:
-                shortest_s, longest_s = self._span_s(offer, waiting)
-                needs[kind[0]] = tuple(dict.fromkeys((shortest_s, mean_s / self._prices.speed(offer), longest_s)))
-            needs_s, known = needs[kind[0]], self._priced.get((kind, place))
-            if known is None or not known.holds(needs_s, mean_s, count, useless):
-                known = self._priced[kind, place] = self._renewal(kind, place, needs_s, mean_s, count, useless)
-            if known.choice is not None:
-                found.append(known.choice)
-        return found
+            if kind[1] < decided.by_t and decided.may_rent(offer):
+                key = (kind[0], kind[1], self._longer_t(kind, offer, needs[kind[0]][:1])[0])
+                if key not in known:
+                    new.setdefault(key, offer)
+        while new:
+            # Machines of one offer may be rented at different prices.
+            offer = next(iter(new.values()))
+            keys = [key for key, other in new.items() if other is offer or other == offer]
+            usd = self._renewed_usd(offer, [key[1:] for key in keys])
+            known.update(zip(keys, usd, strict=True))
+            new = {key: other for key, other in new.items() if key not in known}
 
     def _longer_t(self, kind: Kind, offer: Offer, needs_s: Sequence[float]) -> tuple[float, ...]:
         """Ends of longer leases: by steps, until a task of each of these lengths fits."""
@@ -164,13 +204,21 @@ class Leases:
 
     def _renewal_usd(self, bin: Bin, keep_t: float) -> float:
         """Expected dollars for more cycles of a machine that may be interrupted before they begin."""
-        offer, key = bin.offer, (market_key(bin.offer), bin.keep_t, keep_t)
+        key = (market_key(bin.offer), bin.keep_t, keep_t)
         if key not in self._renewals_usd:
-            price = cycles_usd(offer, keep_t - bin.keep_t + offer.lag_s * (not offer.bills_boot))
-            cycles = (bin.keep_t - self._pass.t) / offer.cycle_s + np.array([0.0, price / offer.price_usd])
-            before, after = self._prices.paid_cycles(offer, cycles)
-            self._renewals_usd[key] = float(after - before) * offer.price_usd
+            self._renewals_usd[key] = self._renewed_usd(bin.offer, [(bin.keep_t, keep_t)])[0]
         return self._renewals_usd[key]
+
+    def _renewed_usd(self, offer: Offer, spans: Sequence[tuple[float, float]]) -> list[float]:
+        """The same for leases of an offer that end at the first moment of each span and would end at the second."""
+        cycles = list[float]()
+        for before_t, keep_t in spans:
+            price = cycles_usd(offer, keep_t - before_t + offer.lag_s * (not offer.bills_boot))
+            held = (before_t - self._pass.t) / offer.cycle_s
+            cycles += (held, held + price / offer.price_usd)
+        paid = self._prices.paid_cycles(offer, np.array(cycles))
+        more: list[float] = ((paid[1::2] - paid[::2]) * offer.price_usd).tolist()
+        return more
 
     def _step_s(self, offer: Offer, steps: int) -> float:
         """Seconds bought at once: whole billing cycles, at least the time that a lease can be of use over `steps`.

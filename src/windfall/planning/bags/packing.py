@@ -31,7 +31,7 @@ MANY_SIZES = 24
 """From this number of different tasks on, it is computed for all at once which of them fit."""
 
 
-class Item(Struct):
+class Item(Struct, gc=False):
     """`count` equal tasks to place; `ids` names them where the snapshot does. On spot they must end by `due_t`.
 
     `task.runtime_s` is the expected run time; `slack_s` is added to reach the quantile of the job's confidence.
@@ -78,7 +78,7 @@ def sizes_on(items: Sequence[Item], offer: Offer) -> Sizes:
     return Sizes(seconds, arrays, min(seconds, default=math.inf), {})
 
 
-class Placed(Struct, frozen=True):
+class Placed(Struct, frozen=True, gc=False):
     """`count` tasks of one item, in a row on one core or in equal rows on several."""
 
     item: int
@@ -87,7 +87,7 @@ class Placed(Struct, frozen=True):
     end_t: float
 
 
-class Bin(Struct):
+class Bin(Struct, gc=False):
     """One machine: when its cores are free, until when it is kept, and what is placed on it."""
 
     name: str
@@ -114,7 +114,7 @@ class HibernatedMachine(Struct):
     limit_t: float
 
 
-class Choice(Struct, frozen=True):
+class Choice(Struct, frozen=True, gc=False):
     """A lease that could be bought: of a new machine, or longer of one that runs; and its price per task."""
 
     bin: Bin
@@ -228,6 +228,24 @@ def fill(
             _fill_narrow(bin, place, seconds, limit_t, left)
         free_t = min(bin.free_t)
     return sum(entry.count for entry in bin.placed[before:])
+
+
+def count_copies(bin: Bin, before: Sequence[int], left: list[int], most: int) -> int:
+    """How many more machines `fill` would fill just like this one, up to `most`. Counts `left` down for them.
+
+    `before`: the tasks that were left when this machine was filled; it was empty then. While `cores` times as many
+    tasks are left as a machine takes, none gets shorter rows for want of tasks.
+    """
+    taken = [(place, was - now) for place, (was, now) in enumerate(zip(before, left, strict=True)) if was > now]
+    count = sum(number for _, number in taken)
+    copies = min([most, *((left[place] - 1) // number - bin.offer.cores + 1 for place, number in taken)])
+    if math.isfinite(bin.keep_t):
+        copies = min(copies, (sum(left) - MAX_TASKS_PACKED_EXACTLY - 1) // max(1, count) + 1)
+    if copies <= 0:
+        return 0
+    for place, number in taken:
+        left[place] -= number * copies
+    return copies
 
 
 def spread(bins: Sequence[Bin], items: Sequence[Item], left: list[int], until_t: float = math.inf) -> None:

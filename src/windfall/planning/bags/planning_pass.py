@@ -15,7 +15,7 @@ from heapq import heapify, heapreplace
 from msgspec.structs import replace
 
 from windfall.planning.bags.absent_spot import spot_is_back, spot_is_refused
-from windfall.planning.bags.alike import Alike, Kind, kind_of
+from windfall.planning.bags.alike import Alike, Kind
 from windfall.planning.bags.hibernated import resume_limit_t, take_over
 from windfall.planning.bags.late import place_late
 from windfall.planning.bags.leases import Leases, Useless
@@ -30,6 +30,7 @@ from windfall.planning.bags.packing import (
     Sizes,
     all_narrow,
     all_noticed,
+    count_copies,
     cycles_usd,
     existing,
     expected,
@@ -90,6 +91,8 @@ class PlanningPass:
         self._free_before = {bin.name: tuple(bin.free_t) for bin in self.bins}
         """When the cores of each machine are free before this pass places anything."""
         self.places = {bin.name: place for place, bin in enumerate(self.bins)}
+        self.rented = {market_key(bin.offer): bin.offer for bin in self.bins}
+        """The offers of the machines in this pass."""
         self._alike_bins = Alike()
         self.spot_cores = Counter[str]()
         for bin in self.bins:
@@ -99,7 +102,12 @@ class PlanningPass:
         self.room_before = self.left.copy()
         self.safety_net = SafetyNet(snapshot, [], self.left, margin_s)
         self.hibernated_machines = self._find_hibernated()
-        self.items = longest_first(self._waiting())
+        self.first: PlanningPass = self if before is None else before.first
+        """The first pass over the same snapshot, and passes that its later ones may ask for again."""
+        self.queued: PlanningPass | None = None
+        self.rescue: PlanningPass | None = None
+        self._all_items: list[Item] = longest_first(self._waiting()) if before is None else before._all_items
+        self.items = list(self._all_items)
         self.left_hibernated: list[HibernatedMachine] = []
         self.postponed: list[Item] = []
         self.postponed_usd = 0.0
@@ -345,16 +353,18 @@ class PlanningPass:
         for bin in bins:
             bin.keep_t = self._kept(bin, bin.keep_t)
 
-    def _cores(self, bins: Sequence[Bin], mean_s: float, begin_by_t: dict[str, float]) -> Iterator[Core]:
-        """The cores of these machines as they are now, without what this pass has placed on them."""
+    def _cores(self, bins: Sequence[Bin], mean_s: float, begin_by_t: dict[str, float]) -> Counter[Core]:
+        """The cores of these machines as they are now, without what this pass has placed on them, and their numbers."""
+        found = Counter[Core]()
         for bin in bins:
             machine, speed = self.awake.get(bin.name), self.prices.speed(bin.offer)
-            free_at_t = [bin.since_t] * bin.offer.cores if machine is None else self._free_before[bin.name]
-            busy = 0 if machine is None else len(machine.running)
+            free_at_t = (bin.since_t,) if machine is None else self._free_before[bin.name]
+            busy, alike = (0, bin.offer.cores) if machine is None else (len(machine.running), 1)
             # Only in time that is paid for: whether to pay for more is decided elsewhere.
             until_t = min(begin_by_t[bin.offer.market], bin.keep_t - mean_s / speed)
             for place, free_t in enumerate(free_at_t):
-                yield Core(max(0.0, free_t - self.t), place < busy, until_t - self.t, speed)
+                found[Core(max(0.0, free_t - self.t), place < busy, until_t - self.t, speed)] += alike
+        return found
 
     def _buy(self, left: list[int]) -> None:
         """Buy leases for the tasks that are left, the cheapest per task first."""
@@ -369,7 +379,7 @@ class PlanningPass:
                 return
             best = self.best(choices)
             self._note_other(best, choices, count)
-            before = self._there(best.bin)
+            before, waiting = self._there(best.bin), list(left)
             sizes = self.leases.sizes_on(best.bin.offer)
             placed = fill(best.bin, self.items, left, self.by_t, sizes)
             if not placed:
@@ -379,12 +389,31 @@ class PlanningPass:
                 continue
             self._take(best)
             # In a large bag buy several at once: the next best choices would be the same.
-            for more in self._alike(best.bin, before, count // (at_once * placed)):
-                fill(more, self.items, left, self.by_t, sizes)
-                self._take(replace(best, bin=more))
+            more = count // (at_once * placed)
+            if before is None:
+                more -= self._take_copies(best, min(more, self.left.of(best.bin.offer)), waiting, left)
+            for another in self._alike(best.bin, before, more):
+                fill(another, self.items, left, self.by_t, sizes)
+                self._take(replace(best, bin=another))
             if before is not None and is_large:
                 self._renew_others(best, choices, left, useless)
             self._share_queue(left)
+
+    def _take_copies(self, best: Choice, most: int, before: Sequence[int], left: list[int]) -> int:
+        """Take new machines that are filled just like this one, up to `most`; how many."""
+        bin = best.bin
+        copies = count_copies(bin, before, left, most)
+        places = range(len(self.bins), len(self.bins) + copies)
+        for place in places:
+            copy = replace(bin, name=f"new-{place}", free_t=list(bin.free_t), placed=list(bin.placed))
+            self.places[copy.name] = place
+            self.bins.append(copy)
+            self.bought_usd += best.price_usd
+        if copies:
+            self._alike_bins.add_copies(bin, places)
+            self.spot_cores[bin.offer.key] += copies * bin.offer.cores * (bin.offer.market == SPOT)
+            self.left.take(bin.offer, copies)
+        return copies
 
     def _renew_others(self, best: Choice, choices: Sequence[Choice], left: list[int], useless: Useless) -> None:
         """Renew other machines of a large bag that cost hardly more: one a round would take too many rounds."""
@@ -399,22 +428,28 @@ class PlanningPass:
 
     def _note_other(self, best: Choice, choices: Sequence[Choice], count: int) -> None:
         """Note the best choice of the other market as the rejected alternative."""
+        if self.rejected:
+            return
         others = [choice for choice in choices if choice.bin.offer.market != best.bin.offer.market]
-        if others and not self.rejected:
+        if others:
             other = min(others, key=lambda choice: choice.per_task_usd)
             extra_usd = (other.per_task_usd - best.per_task_usd) * count
             self.rejected.append(Rejected(f"{count} tasks on {other.bin.offer.name}", extra_usd))
 
     def best(self, choices: Sequence[Choice]) -> Choice:
         """The cheapest per task; among spot leases at most `EARLY_SPOT_PREMIUM` dearer, the one that starts first."""
-        cheapest = min(choices, key=lambda c: (c.per_task_usd, c.bin.offer.key, c.bin.keep_t))
+        least_usd = min([choice.per_task_usd for choice in choices])
+        equal = [choice for choice in choices if choice.per_task_usd == least_usd]
+        cheapest = min(equal, key=lambda c: (c.bin.offer.key, c.bin.keep_t))
         # An interruption that is not billed costs only time: no need to start early.
         is_free = cheapest.bin.offer.when_taken == "terminate" and cheapest.bin.offer.free_if_taken
         if cheapest.bin.offer.market == ONDEMAND or is_free:
             return self._spread_over_offers(cheapest, choices)
         most_usd = cheapest.per_task_usd * (1.0 + EARLY_SPOT_PREMIUM)
         near = [c for c in choices if c.per_task_usd <= most_usd and c.bin.offer.market == SPOT]
-        earliest = min(near, key=lambda c: (min(c.bin.free_t), c.per_task_usd, c.bin.offer.key, c.bin.keep_t))
+        first_t = min([min(choice.bin.free_t) for choice in near])
+        first = [choice for choice in near if min(choice.bin.free_t) == first_t]
+        earliest = min(first, key=lambda c: (c.per_task_usd, c.bin.offer.key, c.bin.keep_t))
         return self._spread_over_offers(earliest, near)
 
     def _spread_over_offers(self, chosen: Choice, choices: Sequence[Choice]) -> Choice:
@@ -450,13 +485,13 @@ class PlanningPass:
         if place is None:
             self._add(choice.bin)
         else:
-            self.leases.taken(kind_of(self.bins[place]), place)
-            self._alike_bins.change(self.bins[place], choice.bin, place)
+            self.leases.taken(self._alike_bins.change(self.bins[place], choice.bin, place), place)
             self.bins[place] = choice.bin
 
     def _add(self, bin: Bin) -> None:
         self._alike_bins.add(bin, len(self.bins))
         self.places[bin.name] = len(self.bins)
+        self.rented.setdefault(market_key(bin.offer), bin.offer)
         self.bins.append(bin)
         self.spot_cores[bin.offer.key] += bin.offer.cores * (bin.offer.market == SPOT)
         self.left.take(bin.offer)
@@ -483,10 +518,23 @@ class PlanningPass:
         cells = max(1, round((end_t - self.t) / self.prices.cell_s))
         return self.prices.loss_usd(bin.offer, cells) * self.prices.per_task
 
+    def _losses(self) -> tuple[float, float]:
+        """The expected number of interrupted tasks of those placed on spot machines, and what that costs."""
+        lost = usd = bin_usd = 0.0
+        numbers, before = list[float](), None
+        for bin in self.bins:
+            if bin.offer.market != SPOT:
+                continue
+            # Of many machines that are bought at once, each is filled like the one before.
+            if before is None or bin.offer is not before.offer or bin.placed != before.placed:
+                numbers, bin_usd, before = [self._lost(bin, entry) for entry in bin.placed], self._loss_usd(bin), bin
+            for number in numbers:
+                lost += number
+            usd += bin_usd
+        return lost, usd
+
     def _loss_usd(self, bin: Bin) -> float:
-        """Expected dollars that interruptions cost the tasks placed on this machine."""
-        if bin.offer.market != SPOT:
-            return 0.0
+        """Expected dollars that interruptions cost the tasks placed on this spot machine."""
         usd = 0.0
         for entry in bin.placed:
             seconds = self.items[entry.item].task.seconds_on(bin.offer)
@@ -522,8 +570,8 @@ class PlanningPass:
             * len(hibernated.items)
             for hibernated in self.left_hibernated
         )
-        lost = sum(self._lost(bin, entry) for bin in self.bins if bin.offer.market == SPOT for entry in bin.placed)
-        losses_usd = sum(self._loss_usd(bin) for bin in self.bins) * self.prices.small_rescue_factor(lost)
+        lost, losses_usd = self._losses()
+        losses_usd *= self.prices.small_rescue_factor(lost)
         return self.bought_usd + losses_usd + hibernated_usd + self.postponed_usd
 
     # --- after the decision -----------------------------------------------------------------------------------------

@@ -77,6 +77,9 @@ class Prices:
         self.rescue_s = min((o.lag_s + self.seconds / self.speed(o) for o in self.ondemand), default=0.0)
         self.share_left = {offer.key: self._share_left(offer, snapshot) for offer in self.spot}
         self._survival = {offer.key: self._survives(offer) for offer in snapshot.offers if offer.market == SPOT}
+        self._log_survival = {
+            key: (np.arange(len(s), dtype=np.float64), np.log(s)) for key, s in self._survival.items()
+        }
         self._solve()
         self._losses: dict[str, Array] = {}
         self._after_loss = {o.key: self._loss_by_cell(o) for o in snapshot.offers if o.market == SPOT}
@@ -177,9 +180,9 @@ class Prices:
         """
         if offer.market != SPOT:
             return cycles
-        survival = self._survival[offer.key]
+        survival, cells, logs = self._survival[offer.key], *self._log_survival[offer.key]
         ends = np.minimum(cell + cycles * (offer.cycle_s / self.cell_s), len(survival) - 1.0)
-        lost = math.log(survival[cell]) - np.interp(ends, np.arange(len(survival)), np.log(survival))
+        lost = math.log(survival[cell]) - np.interp(ends, cells, logs)
         rates = lost / np.maximum(cycles, 1e-12)
         rates = np.maximum(rates * self.given_up_share(offer), 1e-9)
         if offer.when_taken == "terminate" and offer.free_if_taken:

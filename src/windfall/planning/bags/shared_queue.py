@@ -19,7 +19,7 @@ SPREADS = 0.9
 few a spot machine, and the first is about four times as expensive."""
 
 
-class Core(Struct, frozen=True):
+class Core(Struct, frozen=True, gc=False):
     """One core: seconds until it is expected to be free, whether a task runs on it, and the last moment to begin."""
 
     free_s: float
@@ -60,7 +60,10 @@ def run_times(mean_s: float, quantile_s: float, confidence: float) -> RunTimes:
 
 
 def begun_in_time(cores: Iterable[Core], law: RunTimes) -> float:
-    """How many tasks these cores begin in time, `SPREADS` standard deviations below the mean."""
+    """How many tasks these cores begin in time, `SPREADS` standard deviations below the mean.
+
+    `cores` may be a counter of equal ones.
+    """
     mean = variance = 0.0
     for core, count in Counter(cores).items():
         expected, spread = _begun(core, law)

@@ -73,8 +73,7 @@ class Windfall:
         """
         soon_t = decided.t + decided.margin_s
         if cover.is_late and self.market != SPOT:
-            queued = self.pass_type(decided.snapshot, decided.margin_s, (), decided)
-            queued.decide(as_queued=True)
+            queued = self._queued_pass(decided, ())
             lost = cover.lost_at(soon_t)
             for other in (queued, self._rescue_pass(decided)):
                 if not any(other.shortfall()) and (its := covered(other)).lost_at(soon_t) < lost:
@@ -86,11 +85,24 @@ class Windfall:
             make_room(decided, plan)
         return plan
 
+    def _queued_pass(self, decided: PlanningPass, forced: Sequence[Offer]) -> PlanningPass:
+        """A pass that keeps the queues of on-demand machines as they are."""
+        first = decided.first
+        if forced or first.queued is None:
+            queued = self.pass_type(decided.snapshot, decided.margin_s, forced, decided)
+            queued.decide(as_queued=True)
+            if forced:
+                return queued
+            first.queued = queued
+        return first.queued
+
     def _rescue_pass(self, decided: PlanningPass) -> PlanningPass:
         """A pass in which every task that does not run goes to an on-demand machine."""
-        rescue = self.pass_type(decided.snapshot, decided.margin_s, (), decided)
-        rescue.decide_rescue()
-        return rescue
+        first = decided.first
+        if first.rescue is None:
+            first.rescue = self.pass_type(decided.snapshot, decided.margin_s, (), decided)
+            first.rescue.decide_rescue()
+        return first.rescue
 
     def _with_promise(self, plan: Plan, decided: PlanningPass, snapshot: Snapshot) -> Plan:
         """The plan; before anything is rented it says if the deadline cannot be promised, and which one could be."""
@@ -118,8 +130,7 @@ class Windfall:
         tried = [decided, other]
         if any(other.shortfall()):
             # The queues of the last plan may fit although a new layout does not.
-            tried.append(self.pass_type(snapshot, margin_s, forced, decided))
-            tried[-1].decide(as_queued=True)
+            tried.append(self._queued_pass(decided, forced))
             if self.market != SPOT:
                 tried.append(self._rescue_pass(decided))
         best = min(tried, key=lambda decided: (*decided.shortfall(), round(decided.cost_usd(), 9)))
