@@ -71,9 +71,24 @@ def test_tasks_side_by_side_keep_nothing_for_later():
     assert set(layout.kept_s.values()) == {0.0}
 
 
-def test_a_chain_that_ends_within_one_billing_cycle_keeps_nothing_for_later():
-    layout = layout_of(fleet_of(stages="aaaa", cycle_s=4 * HOUR))
-    assert set(layout.kept_s.values()) == {0.0}
+def test_a_chain_keeps_less_for_later_the_fewer_billing_cycles_it_has_time_for():
+    kept_s = []
+    for cycles in (4, 2, 1, 0.5):
+        layout = layout_of(fleet_of(stages="aaaa", cycle_s=4 * HOUR / cycles))
+        kept_s.append(layout.kept_s[layout.work.waiting[0].id])
+    assert kept_s[0] > 0
+    assert kept_s == pytest.approx([kept_s[0], kept_s[0], kept_s[0] / 2, kept_s[0] / 4])
+
+
+def test_a_new_machine_is_of_the_type_that_its_task_should_have_though_another_is_cheaper_for_it_alone():
+    layout = layout_of(fleet_of(stages="ab"))
+    behind = layout.work.waiting[1]
+    assert layout.mix.allowed == {0, 1} and layout.wishes[behind.id].offer == 1
+    ordered = layout._cheapest_new(behind, 0.0, layout.last_t[behind.id])
+    layout.wishes[behind.id] = replace(layout.wishes[behind.id], offer=0)
+    alone = layout._cheapest_new(behind, 0.0, layout.last_t[behind.id])
+    assert ordered is not None and alone is not None
+    assert (ordered[2], alone[2]) == (1, 0) and alone[0] < ordered[0]
 
 
 def test_a_job_of_one_stage_may_wait_with_all_its_slack():

@@ -46,8 +46,12 @@ SPREAD_SHARE = 0.8
 """This part of the slack of a chain of tasks is divided among them equally; the first that waits may use the rest.
 
 A job that spent all of it on waiting for its first machine would need each later one at a given minute. It does not pay
-where tasks run side by side (they use slack to run one after the other), nor where the whole job has no more time than
-a billing cycle: the machine of its first task is still paid when the others come.
+where tasks run side by side: they use slack to run one after the other.
+"""
+SPREAD_CYCLES = 2.0
+"""Jobs with less time than this many billing cycles divide less of it, in proportion.
+
+The machine of their first task is still paid when the others come, and the slack is hardly more than their reserve.
 """
 
 
@@ -179,10 +183,11 @@ class Layout:
                     behind[parent] = max(behind[parent], behind[wait.id] + 1)
         stages = 1 + max(behind.values(), default=0)
         cycle_s = max((self.work.offers[self.wishes[wait.id].offer].cycle_s for wait in tasks), default=0.0)
-        if stages < len(tasks) or span_s <= cycle_s:
+        if stages < len(tasks):
             return dict.fromkeys(behind, 0.0)
         slack_s = max(0.0, min((self._slack_s(wait) for wait in tasks if wait.ready), default=0.0))
-        return {name: SPREAD_SHARE * slack_s * count / stages for name, count in behind.items()}
+        share = SPREAD_SHARE * min(1.0, span_s / (SPREAD_CYCLES * cycle_s)) if cycle_s > 0 else SPREAD_SHARE
+        return {name: share * slack_s * count / stages for name, count in behind.items()}
 
     def _slack_s(self, wait: Waiting) -> float:
         """How long a task that is ready may wait if it has its type then."""
@@ -414,7 +419,12 @@ class Layout:
     def _cheapest_new(
         self, wait: Waiting, ready_t: float, latest_t: float, market: str = ONDEMAND
     ) -> tuple[float, float, int] | None:
-        work = self.work
+        """A machine of the type that the task should have, else of the cheapest one that is rented for the streams.
+
+        Types were chosen for all tasks of a job and with the load of all streams: the type that is cheapest for a task
+        alone has less idle time to pay because the task takes longer there.
+        """
+        work, wished = self.work, self.wishes[wait.id].offer
         best: dict[bool, tuple[float, float, int]] = {}
         for place in self.rentable:
             offer, seconds = work.every[place], work.every_run_s[wait.kind][place]
@@ -433,6 +443,8 @@ class Layout:
                 usd = offer.price_usd * (used + boot + idle) + self._risk_usd(wait, place, offer.lag_s + seconds)
                 self.new_usd[key] = usd
             entry = usd, end_t, place
+            if place == wished:
+                return entry
             usual = self._is_usual(place)
             if usual not in best or entry < best[usual]:
                 best[usual] = entry
