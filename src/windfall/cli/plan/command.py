@@ -93,8 +93,8 @@ def plan(
       windfall plan job.toml --offers offers.toml --deadline 2h
       windfall plan job.toml --offers offers.toml --deadline 2h --what-if deadline=1h,2h,4h --plot front.png
       windfall plan job.toml --offers offers.toml --deadline 2h --what-if confidence=0.8,0.95,0.99
-      windfall plan tasks.txt --estimate 5m --pools pools.toml --pool cloud --deadline 35m
-      windfall plan tasks.txt --estimate 5m --pool cloud --deadline 35m           (a pool of the running server)
+      windfall plan tasks.txt --estimate 5m --pools pools.toml --pool cloud --deadline 1h
+      windfall plan tasks.txt --estimate 5m --pool cloud --deadline 1h            (a pool of the running server)
       windfall plan tasks.txt --estimate 5m --offers offers.toml --deadline 2h --free-hosts 4x8
       windfall plan last --what-if deadline=30m,1h,2h
       windfall plan tasks.txt --estimate 5m --fleet night --deadline 2h --what-if every=1m

@@ -98,7 +98,7 @@ def run(
       windfall run --resume last tasks.txt                and append the lines that are new
       windfall run --changed --csv runs.csv -- ./fit {x}  only rows that are new or changed
       windfall run --changed workflow.toml                only tasks that have changed, and those after them
-      windfall run tasks.txt --deadline 35m --pools pools.toml --pool cloud
+      windfall run tasks.txt --deadline 1h --pools pools.toml --pool cloud
 
     \b
     Exit codes: 0 done, 1 tasks failed, 2 bad input, 3 no server, 4 deadline missed or budget used up,
