@@ -67,7 +67,8 @@ def command(n: int, rounds: int, slots: int, as_json: bool) -> None:
                 # After Ctrl-C there is no worker any more that could do the calls that are left.
                 pool.shutdown(wait=False, cancel_futures=True)
             for child in multiprocessing.active_children():
-                child.kill()  # a process pool that Ctrl-C met in the middle of a submission would be waited for, for ever
+                # A process pool that Ctrl-C met in the middle of a submission would be waited for, for ever.
+                child.kill()
     document = ratio_report("noop", "calls/s", 1.0, "ProcessPoolExecutor.submit", mine, theirs)
     # On a busy machine processor time says more than the clock. The first round of each has warmed up.
     document |= {"cpu_us_ours": statistics.median(our_us[1:]), "cpu_us_peer": statistics.median(peer_us[1:])}
