@@ -27,9 +27,9 @@ from msgspec import Struct, field
 
 from windfall.errors import BadInput, Kind, WindfallError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Of the tables: which there are, with which columns. 2: SQLite has old records in packs. 3: PostgreSQL has snapshots
-in parts."""
+in parts. 4: PostgreSQL has old records in packs, too."""
 
 
 OWN = "own "
@@ -257,7 +257,7 @@ class Store(Protocol):
 
     def pack(self, until_seq: int) -> int:
         """Keep some hundred of the oldest records up to this one in less space, but none that a kept snapshot may need;
-        how many. They are read as before. 0: there are no more, or this store does not pack."""
+        how many. They are read as before. 0: there are no more, or this store does not pack (memory)."""
         ...
 
     def log_before(self, before_t: float | None, most_bytes: int | None) -> int:

@@ -18,8 +18,8 @@ from windfall.core.events import (
 )
 from windfall.core.state.snapshot import save
 from windfall.drivers.realtime import Realtime
+from windfall.store import packs
 from windfall.store.contract import StoreError
-from windfall.store.sqlite import packs
 from windfall.store.sqlite.store import SqliteStore
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar, cast
 
 from windfall.errors import BadInput
-from windfall.store import formats
+from windfall.store import formats, packs
 from windfall.store.blobs.keeping import Blobs, KeepsBlobs
 from windfall.store.checks import (
+    LARGEST,
     beat_text,
     check_batch,
     check_epoch,
@@ -50,6 +51,7 @@ from windfall.store.contract import (
 )
 from windfall.store.location import needs_psycopg, without_password
 from windfall.store.pacing import parts_of
+from windfall.store.packs import PAGE, ReadsPacks
 from windfall.store.postgres import tables
 from windfall.store.postgres.tables import Sql
 
@@ -63,7 +65,8 @@ except ImportError as error:
     raise needs_psycopg() from error
 
 T = TypeVar("T")
-_PAGE = 2000
+_PACKS = 4
+"""Packs that are read at once."""
 _CONNECT_S = 10
 _NOTICE_SILENCE = {
     "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000,
@@ -79,7 +82,7 @@ _FORBIDDEN = ("25", "28", "42501")  # read-only transaction, login, privilege
 _DAMAGED = ("XX001", "XX002", "3F", "42P01", "42703")  # broken data or index; no such schema, table, column
 
 
-class PostgresStore(KeepsBlobs):
+class PostgresStore(ReadsPacks, KeepsBlobs):
     """The contract on a database: the writer's connection holds the lock, each reading thread has its own."""
 
     def __init__(self, url: str, take_over: bool = False) -> None:
@@ -88,6 +91,7 @@ class PostgresStore(KeepsBlobs):
         self._take_over = take_over
         try:
             self._formats = self._commit(self._prepare)
+            self._packed_until = self._read(tables.LAST_PACKED)[0][0]
             self.epoch = self._commit(self._begin_epoch)
             self.use_blobs()
         except BaseException as error:
@@ -104,6 +108,7 @@ class PostgresStore(KeepsBlobs):
         self._url = url
         self._timeline = 0
         """Of several databases that take turns, the newest timeline that was seen."""
+        self._has_packs = False
         self._writing = threading.Lock()
         self._writer: Connection | None = None
         self._local = threading.local()
@@ -164,16 +169,14 @@ class PostgresStore(KeepsBlobs):
             if writer.execute(tables.HAS_RECORDS).fetchone()[0]:  # type: ignore[index]
                 raise damaged("table windfall.meta is gone")
             writer.execute(tables.SCHEMA)
-            writer.execute(tables.MAKE_PARTS)
-            writer.execute(tables.WRITE_META, ("schema", str(SCHEMA_VERSION)))
+            _make_newer_tables(writer)
             writer.execute(tables.WRITE_META, formats.row_since(1))
         version = writer.execute(tables.READ_VERSION).fetchone()
         if version is None or not str(version[0]).isdecimal():
             raise damaged("it does not say which version wrote it")
         check_version(int(version[0]), "the database")
         if int(version[0]) < SCHEMA_VERSION:
-            writer.execute(tables.MAKE_PARTS)
-            writer.execute(tables.WRITE_META, ("schema", str(SCHEMA_VERSION)))
+            _make_newer_tables(writer)
         rows = writer.execute(tables.READ_FORMATS, (formats.FORMAT_KEYS,)).fetchall()
         return formats.formats_of(((key, value) for key, value in rows), "the database")
 
@@ -227,6 +230,7 @@ class PostgresStore(KeepsBlobs):
     def append(self, batch: Batch) -> None:
         check_batch(batch)
         rows = [(seq, t, job, kind, crc(seq, data), data) for seq, t, job, kind, data in batch.records]
+        rows = self._not_packed(rows)
         newer = formats.newer_than(self._formats, batch)
 
         def work(writer: Connection) -> None:
@@ -240,7 +244,7 @@ class PostgresStore(KeepsBlobs):
                 for statement in tables.FORGET_JOB:
                     writer.execute(statement, (job,))
             if not _add(writer, tables.COPY_RECORDS, tables.RECORD_TYPES, tables.ADD_RECORD, rows):
-                _check_repeated(writer, batch.records)
+                _check_repeated(writer, rows)
 
         self._commit(work)
         if newer is not None:
@@ -266,10 +270,13 @@ class PostgresStore(KeepsBlobs):
             warnings.append(f"snapshot {seq} is damaged and was passed over; the records since an older one are read")
         return None
 
-    def _records_after(self, seq: int) -> Iterator[tuple[int, int, bytes]]:
-        while rows := self._read(tables.RECORDS_AFTER, (seq, _PAGE)):
-            yield from rows
-            seq = rows[-1][0]
+    def _rows_after(self, seq: int) -> list[Any]:
+        return self._read(tables.RECORDS_AFTER, (seq, PAGE))
+
+    def _packs_between(self, after: int, until: int) -> list[Any]:
+        # No such table: a server of an earlier version writes here.
+        self._has_packs = self._has_packs or bool(self._read(tables.HAS_PACKS)[0][0])
+        return self._read(tables.PACKS_BETWEEN, (after, until, _PACKS)) if self._has_packs else []
 
     def save_snapshot(self, seq: int, data: bytes | memoryview, hurry: threading.Event | None = None) -> None:
         """In parts, by the connection of this thread: commits go on meanwhile. It counts when its head is there."""
@@ -303,7 +310,14 @@ class PostgresStore(KeepsBlobs):
         check_numbers(seq=after_seq, until=until_seq, limit=limit, job=job)
         chosen = None if kinds is None else list(kinds)
         wanted = {"after": after_seq, "until": until_seq, "job": job, "kinds": chosen, "limit": limit}
-        return [Record(*row) for row in self._read(tables.FIND_RECORDS, wanted)]
+        rows = self._read(tables.FIND_RECORDS, wanted)
+        if job is not None:
+            return [Record(*row) for row in rows]  # none of them is packed
+
+        def fits(record: Record) -> bool:
+            return kinds is None or record.kind in kinds
+
+        return self._with_packed(rows, after_seq, LARGEST if until_seq is None else until_seq, limit, fits)
 
     def records_about(
         self, job: int, after_seq: int, until_seq: int, kinds: Collection[str], limit: int
@@ -317,7 +331,12 @@ class PostgresStore(KeepsBlobs):
             "kinds": list(kinds),
             "limit": limit,
         }
-        return [Record(*row) for row in self._read(tables.RECORDS_ABOUT, wanted)]
+        rows = self._read(tables.RECORDS_ABOUT, wanted)
+
+        def fits(record: Record) -> bool:
+            return record.job in (None, 0, -job) and record.kind in kinds
+
+        return self._with_packed(rows, after_seq, until_seq, limit, fits)
 
     def prune(self, before_seq: int, kinds: Collection[str], from_seq: int = 0) -> int:
         limit = min(before_seq, self._oldest_snapshot() + 1)
@@ -331,15 +350,36 @@ class PostgresStore(KeepsBlobs):
         return kept[1] if len(kept) > 1 else 0
 
     def pack(self, until_seq: int) -> int:
-        return 0
+        limit = min(until_seq, self._oldest_snapshot())
+        rows = self._read(tables.TO_PACK, (self._packed_until, limit, packs.RECORDS))
+        pack = packs.packed(rows) if len(rows) == packs.RECORDS else None
+        if pack is None:
+            return 0
+
+        def work(writer: Connection) -> None:
+            writer.execute(tables.NOT_WAITING)  # until it is durable, the records are there as rows
+            writer.execute(tables.ADD_PACK, pack)
+            if writer.execute(tables.DROP_PACKED, (rows[0][0], rows[-1][0])).rowcount != len(rows):
+                raise StoreFailed("records were dropped while they were being packed")
+
+        self._commit(work)
+        self._packed_until = rows[-1][0]
+        return len(rows)
 
     def log_before(self, before_t: float | None, most_bytes: int | None) -> int:
-        older = 0 if before_t is None else self._read(tables.OLDER, (before_t,))[0][0]
+        older = 0
+        if before_t is not None:
+            older = max(self._read(sql, (before_t,))[0][0] for sql in (tables.OLDER, tables.OLDER_PACKS))
         return max(older, 0 if most_bytes is None else self._read(tables.BEYOND, (most_bytes,))[0][0])
 
     def cut_log(self, until_seq: int) -> int:
         limit = min(until_seq, self._oldest_snapshot())
-        return self._commit(lambda writer: writer.execute(tables.CUT_LOG, (limit, _PAGE)).rowcount)
+
+        def work(writer: Connection) -> int:
+            (old,) = writer.execute(tables.CUT_PACKS, (limit,)).fetchone() or (0,)
+            return int(old + writer.execute(tables.CUT_LOG, (limit, PAGE)).rowcount)
+
+        return self._commit(work)
 
     def job_bytes(self) -> dict[int, int]:
         return dict(self._read(tables.JOB_BYTES))
@@ -432,6 +472,13 @@ class PostgresStore(KeepsBlobs):
             self._writer = None
 
 
+def _make_newer_tables(writer: Connection) -> None:
+    """Tables that the first schema had not."""
+    for statement in (tables.MAKE_PARTS, *tables.MAKE_PACKS):
+        writer.execute(statement)
+    writer.execute(tables.WRITE_META, ("schema", str(SCHEMA_VERSION)))
+
+
 def holds_tables(url: str) -> bool:
     """Whether a state is kept in the database. Makes nothing; BadInput if it cannot be reached."""
     shown = without_password(url)
@@ -470,11 +517,12 @@ def _add(
     return True
 
 
-def _check_repeated(writer: Connection, records: list[Record]) -> None:
+def _check_repeated(writer: Connection, rows: list[packs.Row]) -> None:
     """Records that were there already must be the same, as after a commit whose success went unheard."""
-    for record in records:
-        if writer.execute(tables.ONE_RECORD, (record[0],)).fetchone() != tuple(record):
-            raise conflict(Record(*record)) from None
+    for seq, t, job, kind, _, data in rows:
+        record = Record(seq, t, job, kind, data)
+        if writer.execute(tables.ONE_RECORD, (seq,)).fetchone() != tuple(record):
+            raise conflict(record) from None
 
 
 def _process(holder: Sequence[Any] | None) -> str:

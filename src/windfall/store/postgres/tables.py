@@ -27,6 +27,13 @@ CREATE TABLE windfall.tokens (id text PRIMARY KEY, hash text NOT NULL, role text
 # Of versions before 3 the data stand in `snapshots`; since then in parts, and there they are empty.
 MAKE_PARTS: Sql = """CREATE TABLE IF NOT EXISTS windfall.snapshot_parts (seq bigint, part int, data bytea NOT NULL,
                                                     PRIMARY KEY (seq, part))"""
+# Packs are compressed: the database is not to try it once more.
+MAKE_PACKS: tuple[Sql, ...] = (
+    """CREATE TABLE IF NOT EXISTS windfall.packs (last bigint PRIMARY KEY, first bigint NOT NULL, t float8 NOT NULL,
+       count bigint NOT NULL, crc bigint NOT NULL, data bytea NOT NULL)""",
+    "ALTER TABLE windfall.packs ALTER COLUMN data SET STORAGE EXTERNAL",
+)
+HAS_PACKS: Sql = "SELECT to_regclass('windfall.packs') IS NOT NULL"
 HAS_META: Sql = "SELECT to_regclass('windfall.meta') IS NOT NULL"
 HAS_RECORDS: Sql = "SELECT to_regclass('windfall.records') IS NOT NULL"
 READ_META: Sql = "SELECT value FROM windfall.meta WHERE key = %s"
@@ -88,9 +95,21 @@ REMOVE_BLOB: tuple[Sql, ...] = (
     "DELETE FROM windfall.blobs WHERE sha256 = %s",
 )
 DROP_RECORD: Sql = "DELETE FROM windfall.records WHERE seq = %s"
+LAST_PACKED: Sql = "SELECT coalesce(max(last), 0) FROM windfall.packs"
+TO_PACK: Sql = """SELECT seq, t, job, kind, crc, data FROM windfall.records
+    WHERE seq > %s AND seq <= %s AND coalesce(job, 0) <= 0 ORDER BY seq LIMIT %s"""
+ADD_PACK: Sql = "INSERT INTO windfall.packs (last, first, t, count, crc, data) VALUES (%s, %s, %s, %s, %s, %b)"
+DROP_PACKED: Sql = "DELETE FROM windfall.records WHERE seq BETWEEN %s AND %s AND coalesce(job, 0) <= 0"
+PACKS_BETWEEN: Sql = """SELECT last, first, crc, data FROM windfall.packs WHERE last > %s AND first <= %s
+    ORDER BY last LIMIT %s"""
+OLDER_PACKS: Sql = "SELECT coalesce(max(last), 0) FROM windfall.packs WHERE t < %s"
+CUT_PACKS: Sql = """WITH cut AS (DELETE FROM windfall.packs WHERE last <= %s RETURNING count)
+    SELECT coalesce(sum(count), 0)::bigint FROM cut"""
 OLDER: Sql = "SELECT coalesce(max(seq), 0) FROM windfall.records WHERE t < %s"
 BEYOND: Sql = """SELECT coalesce(max(seq), 0) FROM
-    (SELECT seq, sum(length(data)) OVER (ORDER BY seq DESC) AS total FROM windfall.records) AS sums WHERE total > %s"""
+    (SELECT seq, sum(size) OVER (ORDER BY seq DESC) AS total FROM
+     (SELECT seq, length(data) AS size FROM windfall.records UNION ALL SELECT last, length(data) FROM windfall.packs)
+     AS sizes) AS sums WHERE total > %s"""
 CUT_LOG: Sql = """DELETE FROM windfall.records WHERE seq IN
     (SELECT seq FROM windfall.records WHERE seq <= %s ORDER BY seq LIMIT %s)"""
 JOB_BYTES: Sql = """SELECT job, sum(size)::bigint FROM (
@@ -99,6 +118,7 @@ JOB_BYTES: Sql = """SELECT job, sum(size)::bigint FROM (
 VACUUM: tuple[Sql, ...] = (
     "VACUUM windfall.records", "VACUUM windfall.jobs", "VACUUM windfall.chunks", "VACUUM windfall.outputs",
     "VACUUM windfall.blob_parts", "VACUUM windfall.snapshots", "VACUUM windfall.snapshot_parts",
+    "VACUUM windfall.packs",
 )  # fmt: skip
 PRUNE: Sql = "DELETE FROM windfall.records WHERE seq >= %s AND seq < %s AND kind = ANY(%s)"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, LiteralString
@@ -12,9 +13,10 @@ from windfall.store import formats
 from windfall.store.checks import check_version, crc
 from windfall.store.contract import BLOBS_AT, OWN, Snapshot
 from windfall.store.location import without_password
+from windfall.store.packs import rows_of, unpacked
 from windfall.store.postgres.blobs import RowBlobs
 from windfall.store.postgres.store import damaged, named_error
-from windfall.store.postgres.tables import PARTS, READ_FORMATS, READ_META, READ_VERSION
+from windfall.store.postgres.tables import HAS_PACKS, PARTS, READ_FORMATS, READ_META, READ_VERSION
 from windfall.store.view import Row, kept_blobs
 
 _PAGE = 500
@@ -28,6 +30,7 @@ _READ: dict[str, LiteralString] = {
     "outputs": "SELECT job, task, attempt, data FROM windfall.outputs ORDER BY job, task, attempt",
     "tokens": 'SELECT id, hash, role, name, created_s FROM windfall.tokens ORDER BY id COLLATE "C"',
 }
+_PACKS: LiteralString = "SELECT last, first, crc, data FROM windfall.packs ORDER BY last"
 _SNAPSHOTS: LiteralString = "SELECT seq, crc, data FROM windfall.snapshots ORDER BY seq"
 
 
@@ -58,7 +61,17 @@ class PostgresView:
         return formats.formats_of(((key, value) for key, value in rows), "the database")
 
     def rows(self, table: str) -> Iterator[Row]:
-        return self._read(_READ[table])
+        found = self._read(_READ[table])
+        return heapq.merge(found, self._packed()) if table == "records" and self._has_packs() else found
+
+    def _has_packs(self) -> bool:
+        with _naming():
+            return bool((self._connection.execute(HAS_PACKS).fetchone() or (False,))[0])
+
+    def _packed(self) -> Iterator[Row]:
+        """Packed records as rows of the table of records."""
+        for pack in self._read(_PACKS):
+            yield from rows_of(unpacked(*pack))
 
     def _read(self, sql: LiteralString) -> Iterator[Row]:
         with _naming(), self._connection.cursor(f"read_{id(object())}", withhold=False) as cursor:

@@ -6,11 +6,11 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from windfall.store import formats
+from windfall.store import formats, packs
 from windfall.store.blobs.keeping import Blobs, KeepsBlobs
 from windfall.store.checks import (
     LARGEST,
@@ -45,7 +45,8 @@ from windfall.store.contract import (
     StoreFailed,
     TokenRow,
 )
-from windfall.store.sqlite import files, packs
+from windfall.store.packs import PAGE, ReadsPacks
+from windfall.store.sqlite import files
 
 T = TypeVar("T")
 
@@ -99,6 +100,20 @@ JOB_BYTES = """SELECT job, sum(size) FROM (
     UNION ALL SELECT job, length(data) FROM outputs) GROUP BY job"""
 PRUNE = "DELETE FROM records WHERE seq >= ? AND seq < ? AND kind IN (SELECT value FROM json_each(?))"
 
+MAKE_PACKS = """CREATE TABLE IF NOT EXISTS packs (last INTEGER PRIMARY KEY, first INTEGER NOT NULL, t REAL NOT NULL,
+                count INTEGER NOT NULL, crc INTEGER NOT NULL, data BLOB NOT NULL)"""
+PACKS_ARE_THERE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'packs'"
+LAST_PACKED = "SELECT coalesce(max(last), 0) FROM packs"
+TO_PACK = """SELECT seq, t, job, kind, crc, data FROM records
+             WHERE seq > ? AND seq <= ? AND ifnull(job, 0) <= 0 ORDER BY seq LIMIT ?"""
+ADD_PACK = "INSERT INTO packs (last, first, t, count, crc, data) VALUES (?, ?, ?, ?, ?, ?)"
+DROP_PACKED = "DELETE FROM records WHERE seq BETWEEN ? AND ? AND ifnull(job, 0) <= 0"
+PACKS_BETWEEN = "SELECT last, first, crc, data FROM packs WHERE last > ? AND first <= ? ORDER BY last LIMIT ?"
+ALL_PACKS = "SELECT last, first, crc, data FROM packs ORDER BY last"
+OLDER_PACKS = "SELECT coalesce(max(last), 0) FROM packs WHERE t < ?"
+CUT_PACKS = "DELETE FROM packs WHERE last <= ?"
+CUT_PACKS_COUNT = "SELECT coalesce(sum(count), 0) FROM packs WHERE last <= ?"
+
 JOB_SPEC = "SELECT spec FROM jobs WHERE job = ?"
 CHUNK_HEADS = "SELECT first, count, class, codec FROM chunks WHERE job = ? ORDER BY first"
 CHUNK_DATA = "SELECT data FROM chunks WHERE job = ? AND first = ?"
@@ -120,7 +135,6 @@ PRAGMA journal_size_limit = 67108864;
 PRAGMA busy_timeout = 10000;
 """
 
-_PAGE = 2000
 _PACKS = 4
 """Packs that are read at once."""
 
@@ -140,7 +154,7 @@ _PASSING = (
 _UNFIT = (sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
 
 
-class SqliteStore(KeepsBlobs):
+class SqliteStore(ReadsPacks, KeepsBlobs):
     """The default store: everything under one directory, for one server."""
 
     def __init__(self, directory: Path) -> None:
@@ -159,7 +173,7 @@ class SqliteStore(KeepsBlobs):
             self._readers: list[sqlite3.Connection] = []
             self.epoch = self._beats = 0
             self._formats = self._commit(self._prepare)
-            self._packed_until = self._read(packs.LAST)[0][0]
+            self._packed_until = self._read(LAST_PACKED)[0][0]
             self.epoch = self._commit(self._begin_epoch)
             with files.naming(directory):
                 self._made.set()
@@ -186,7 +200,7 @@ class SqliteStore(KeepsBlobs):
                 raise self._damaged("it is empty, but jobs were kept here")
             for statement in SCHEMA.split(";"):
                 writer.execute(statement)
-            writer.execute(packs.MAKE)
+            writer.execute(MAKE_PACKS)
             writer.execute(WRITE_META, ("schema", str(SCHEMA_VERSION)))
             writer.execute(WRITE_META, formats.row_since(1))
         version = writer.execute(READ_VERSION).fetchone()
@@ -194,7 +208,7 @@ class SqliteStore(KeepsBlobs):
             raise self._damaged("it does not say which version wrote it")
         check_version(int(version[0]), str(self.directory))
         if int(version[0]) < SCHEMA_VERSION:
-            writer.execute(packs.MAKE)
+            writer.execute(MAKE_PACKS)
             writer.execute(WRITE_META, ("schema", str(SCHEMA_VERSION)))
         return formats.formats_of(writer.execute(READ_FORMATS).fetchall(), str(self.directory))
 
@@ -254,8 +268,7 @@ class SqliteStore(KeepsBlobs):
     def append(self, batch: Batch) -> None:
         check_batch(batch)
         rows = [(seq, t, job, kind, crc(seq, data), data) for seq, t, job, kind, data in batch.records]
-        if rows and rows[0][0] <= self._packed_until:
-            rows = self._not_packed(rows)
+        rows = self._not_packed(rows)
         newer = formats.newer_than(self._formats, batch)
 
         def work(writer: sqlite3.Connection) -> None:
@@ -285,42 +298,25 @@ class SqliteStore(KeepsBlobs):
             if writer.execute(ONE_RECORD, (seq,)).fetchone() != record:
                 raise conflict(record)
 
-    def _not_packed(self, rows: list[packs.Row]) -> list[packs.Row]:
-        """The rows without those that were packed since they were appended first."""
-        known = {record.seq: record for record in self._packed(rows[0][0] - 1, rows[-1][0], len(rows), _any)}
-        for seq, t, job, kind, _, data in rows:
-            record = Record(seq, t, job, kind, data)
-            if known.get(seq, record) != record:
-                raise conflict(record)
-        return [row for row in rows if row[0] not in known]
-
     def pack(self, until_seq: int) -> int:
         limit = min(until_seq, self._snapshots.oldest_seq())
-        rows = self._read(packs.TO_PACK, (self._packed_until, limit, packs.RECORDS))
+        rows = self._read(TO_PACK, (self._packed_until, limit, packs.RECORDS))
         pack = packs.packed(rows) if len(rows) == packs.RECORDS else None
         if pack is None:
             return 0
 
         def work(writer: sqlite3.Connection) -> None:
-            writer.execute(packs.ADD, pack)
-            if writer.execute(packs.DROP_PACKED, (rows[0][0], rows[-1][0])).rowcount != len(rows):
+            writer.execute(ADD_PACK, pack)
+            if writer.execute(DROP_PACKED, (rows[0][0], rows[-1][0])).rowcount != len(rows):
                 raise StoreFailed(f"{self.directory}/windfall.db: records were dropped while they were being packed")
 
         self._commit(work)
         self._packed_until = rows[-1][0]
         return len(rows)
 
-    def _packed(self, after: int, until: int, most: int, fits: Callable[[Record], bool]) -> list[Record]:
-        """Up to `most` packed records behind `after`, up to `until`."""
-        found: list[Record] = []
-        if not self._read(packs.ARE_THERE):
-            return found  # not opened for writing since an earlier version
-        seen = after
-        while len(found) < most and (rows := self._read(packs.BETWEEN, (seen, until, _PACKS))):
-            for row in rows:
-                found += [record for record in packs.unpacked(*row) if after < record.seq <= until and fits(record)]
-            seen = rows[-1][0]
-        return found[:most]
+    def _packs_between(self, after: int, until: int) -> list[Any]:
+        # No such table: not opened for writing since an earlier version.
+        return self._read(PACKS_BETWEEN, (after, until, _PACKS)) if self._read(PACKS_ARE_THERE) else []
 
     def load(self) -> Loaded:
         warnings: list[str] = []
@@ -334,17 +330,8 @@ class SqliteStore(KeepsBlobs):
         check_reach(snapshot, self.last_seq(), "restore a backup of the whole directory")
         return Loaded(snapshot, checked(self._records_after(after), after, repair), warnings, list(self._formats))
 
-    def _records_after(self, seq: int) -> Iterator[tuple[int, int, bytes]]:
-        # In pages: a reader that stays in the middle of a query would keep the log from being folded in.
-        while True:
-            rows = self._read(RECORDS_AFTER, (seq, _PAGE))
-            until = rows[-1][0] if len(rows) == _PAGE else LARGEST
-            old = ((r.seq, crc(r.seq, r.data), r.data) for r in self._packed(seq, until, _PAGE, _any))
-            page = sorted({*rows, *old})[:_PAGE]
-            if not page:
-                return
-            yield from page
-            seq = page[-1][0]
+    def _rows_after(self, seq: int) -> list[Any]:
+        return self._read(RECORDS_AFTER, (seq, PAGE))
 
     def save_snapshot(self, seq: int, data: bytes | memoryview, hurry: threading.Event | None = None) -> None:
         self._snapshots.save(seq, data, hurry)
@@ -377,19 +364,6 @@ class SqliteStore(KeepsBlobs):
 
         return self._with_packed(rows, after_seq, LARGEST if until_seq is None else until_seq, limit, fits)
 
-    def _with_packed(
-        self, rows: list[Any], after: int, until: int, limit: int, fits: Callable[[Record], bool]
-    ) -> list[Record]:
-        """The rows that were found and the packed records among them. A row that is packed meanwhile is found twice."""
-        if limit <= 0:
-            return []
-        until = rows[-1][0] if len(rows) >= limit else until
-        old = self._packed(after, until, limit, fits)
-        if not old:
-            return [Record(*row) for row in rows]
-        found = {record.seq: record for record in old} | {row[0]: Record(*row) for row in rows}
-        return [found[seq] for seq in sorted(found)][:limit]
-
     def records_about(
         self, job: int, after_seq: int, until_seq: int, kinds: Collection[str], limit: int
     ) -> list[Record]:
@@ -410,16 +384,16 @@ class SqliteStore(KeepsBlobs):
     def log_before(self, before_t: float | None, most_bytes: int | None) -> int:
         older = 0
         if before_t is not None:
-            older = max(self._read(OLDER, (before_t,))[0][0], self._read(packs.OLDER, (before_t,))[0][0])
+            older = max(self._read(OLDER, (before_t,))[0][0], self._read(OLDER_PACKS, (before_t,))[0][0])
         return max(older, 0 if most_bytes is None else self._read(BEYOND, (most_bytes,))[0][0])
 
     def cut_log(self, until_seq: int) -> int:
         limit = min(until_seq, self._snapshots.oldest_seq())
 
         def work(writer: sqlite3.Connection) -> int:
-            (old,) = writer.execute(packs.CUT_COUNT, (limit,)).fetchone()
-            writer.execute(packs.CUT, (limit,))
-            return int(old + writer.execute(CUT_LOG, (limit, _PAGE)).rowcount)
+            (old,) = writer.execute(CUT_PACKS_COUNT, (limit,)).fetchone()
+            writer.execute(CUT_PACKS, (limit,))
+            return int(old + writer.execute(CUT_LOG, (limit, PAGE)).rowcount)
 
         return self._commit(work)
 
@@ -516,10 +490,6 @@ class SqliteStore(KeepsBlobs):
                 self._writer.close()
                 self._writer = None
             self._lock.release()
-
-
-def _any(record: Record) -> bool:
-    return True
 
 
 def _json(values: Collection[object]) -> str:

@@ -10,10 +10,18 @@ from pathlib import Path
 from typing import BinaryIO
 
 from windfall.store import formats
-from windfall.store.checks import check_version, crc, unpack_snapshot
+from windfall.store.checks import check_version, unpack_snapshot
 from windfall.store.contract import BLOBS_AT, OWN, Snapshot, StoreError
-from windfall.store.sqlite import files, packs
-from windfall.store.sqlite.store import READ_FORMATS, READ_META, READ_VERSION, named_error
+from windfall.store.packs import rows_of, unpacked
+from windfall.store.sqlite import files
+from windfall.store.sqlite.store import (
+    ALL_PACKS,
+    PACKS_ARE_THERE,
+    READ_FORMATS,
+    READ_META,
+    READ_VERSION,
+    named_error,
+)
 from windfall.store.view import KEYS, TABLES, Row, kept_blobs, of_state
 
 _PAGE = 500
@@ -111,14 +119,13 @@ class SqliteView:
 
     def _has_packs(self) -> bool:
         with self._naming():
-            return self._execute(packs.ARE_THERE).fetchone() is not None
+            return self._execute(PACKS_ARE_THERE).fetchone() is not None
 
     def _packed(self) -> Iterator[Row]:
         """Packed records as rows of the table of records."""
         with self._naming():
-            for pack in self._execute(packs.ALL):
-                for record in packs.unpacked(*pack):
-                    yield (*record[:4], crc(record.seq, record.data), record.data)
+            for pack in self._execute(ALL_PACKS):
+                yield from rows_of(unpacked(*pack))
 
     def snapshots(self) -> list[tuple[int, Snapshot | None]]:
         with self._naming():
@@ -165,12 +172,11 @@ class SalvageView(SqliteView):
         """Packs that cannot be read are left out."""
         for pack in self._rows_of("packs", "last, first, crc, data", ("last",)):
             try:
-                records = list(packs.unpacked(*pack))
+                records = list(unpacked(*pack))
             except StoreError as error:
                 self.lost["packs"] = error.message
                 continue
-            for record in records:
-                yield (*record[:4], crc(record.seq, record.data), record.data)
+            yield from rows_of(records)
 
     def _rows(self, table: str) -> Iterator[Row]:
         return self._rows_of(table, ", ".join(TABLES[table]), KEYS[table])

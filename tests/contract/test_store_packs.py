@@ -1,13 +1,16 @@
-"""Old records of a SQLite store take less space, and are read as before."""
+"""Old records of a database take less space, and are read as before."""
 
-import sqlite3
 from math import inf
 
 import pytest
 
+from tests.contract.conftest import made
+from tests.support.server.stores import PostgresKit
+from windfall.store import packs
 from windfall.store.contract import SCHEMA_VERSION, Batch, Record, StoreConflict, StoreCorrupt, StoreNewer
 from windfall.store.location import StateLocation
-from windfall.store.sqlite import packs
+from windfall.store.postgres.following import PostgresFollower
+from windfall.store.postgres.view import PostgresView
 from windfall.store.sqlite.following import SqliteFollower
 from windfall.store.sqlite.looking import LookingStore
 from windfall.store.sqlite.store import SqliteStore
@@ -36,14 +39,19 @@ def small_packs(monkeypatch):
     monkeypatch.setattr(packs, "RECORDS", IN_ONE)
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def kit(request, tmp_path):
+    kit = made(request.param, request, tmp_path)
+    kit.store.append(Batch(records=LOG))
+    yield kit
+    kit.close()
+
+
 @pytest.fixture
-def store(tmp_path):
-    store = SqliteStore(tmp_path / "state")
-    store.append(Batch(records=LOG))
-    store.save_snapshot(OLDEST, b"older")
-    store.save_snapshot(80, b"newer")
-    yield store
-    store.close()
+def store(kit):
+    kit.store.save_snapshot(OLDEST, b"older")
+    kit.store.save_snapshot(80, b"newer")
+    return kit.store
 
 
 def pack_all(store, until=LAST):
@@ -53,29 +61,36 @@ def pack_all(store, until=LAST):
     return sizes
 
 
-def execute(store, sql, *values):
-    with sqlite3.connect(store.directory / "windfall.db") as connection:
-        found = connection.execute(sql, values).fetchall()
-    connection.close()
-    return found
+def table(kit, name):
+    return f"windfall.{name}" if isinstance(kit, PostgresKit) else name
 
 
-def test_records_up_to_the_older_snapshot_are_packed_but_those_about_a_job(store):
+def found(kit, sql):
+    """Rows of a table, in which `{name}` stands for its name in this database."""
+    return kit.store._read(sql.format(records=table(kit, "records"), packs=table(kit, "packs")))
+
+
+def followed(kit):
+    return PostgresFollower(kit.where) if isinstance(kit, PostgresKit) else SqliteFollower(kit.directory)
+
+
+def viewed(kit):
+    return PostgresView(kit.where) if isinstance(kit, PostgresKit) else SqliteView(kit.directory)
+
+
+def test_records_up_to_the_older_snapshot_are_packed_but_those_about_a_job(kit, store):
     assert pack_all(store) == [IN_ONE] * 4
-    left = [seq for (seq,) in execute(store, "SELECT seq FROM records")]
+    left = [seq for (seq,) in found(kit, "SELECT seq FROM {records} ORDER BY seq")]
     assert left == sorted({*ABOUT_A_JOB, *OTHERS[4 * IN_ONE :]})
-    assert [(first, last) for first, last in execute(store, "SELECT first, last FROM packs")] == [
+    assert [(first, last) for first, last in found(kit, "SELECT first, last FROM {packs} ORDER BY last")] == [
         (pack[0], pack[-1]) for pack in PACKS
     ]
     assert store.last_seq() == LAST
 
 
-def test_nothing_is_packed_before_there_are_two_snapshots(tmp_path):
-    store = SqliteStore(tmp_path / "other")
-    store.append(Batch(records=LOG))
-    store.save_snapshot(80, b"only")
-    assert pack_all(store) == []
-    store.close()
+def test_nothing_is_packed_before_there_are_two_snapshots(kit):
+    kit.store.save_snapshot(80, b"only")
+    assert pack_all(kit.store) == []
 
 
 def test_packing_stops_where_it_is_told(store):
@@ -108,31 +123,39 @@ def test_packed_records_are_found_as_before(store, ask):
     assert ask(store) == before
 
 
-def test_every_way_of_opening_a_store_reads_its_packs(store, tmp_path):
+def test_every_way_of_opening_a_store_reads_its_packs(kit, store, tmp_path):
     pack_all(store)
-    follower = SqliteFollower(store.directory)
+    follower = followed(kit)
     assert follower.records(limit=1000) == LOG
     follower.close()
-    view = SqliteView(store.directory)
+    view = viewed(kit)
     assert [Record(*row[:4], row[5]) for row in view.rows("records")] == LOG
     view.close()
-    store.close()
-    looking = LookingStore(store.directory)
-    assert looking.records(limit=1000) == LOG
-    looking.close()
+    source = StateLocation(tmp_path / "state", kit.where if isinstance(kit, PostgresKit) else "")
     copied = tmp_path / "copied"
-    copy(StateLocation(store.directory), StateLocation(copied))
+    copy(source, StateLocation(copied))
     other = SqliteStore(copied)
     assert other.records(limit=1000) == LOG
     assert pack_all(other) == [IN_ONE] * 4 and other.records(limit=1000) == LOG
     other.close()
+    looking = LookingStore(copied)
+    assert looking.records(limit=1000) == LOG
+    looking.close()
 
 
-def test_a_restart_without_a_usable_snapshot_reads_the_packs(store, monkeypatch):
+def test_a_store_that_is_opened_again_packs_where_it_stopped(kit, store):
+    assert pack_all(store, until=30) == [IN_ONE] * 2
+    again = kit.reopen()
+    assert pack_all(again) == [IN_ONE] * 2 and again.records(limit=1000) == LOG
+
+
+def test_a_restart_without_a_usable_snapshot_reads_the_packs(kit, store, monkeypatch):
     pack_all(store)
-    for path in (store.directory / "snapshots").iterdir():
-        path.write_bytes(b"damaged")
-    monkeypatch.setattr("windfall.store.sqlite.store._PAGE", 13)
+    for seq in (OLDEST, 80):
+        kit.damage_snapshot(seq)
+    monkeypatch.setattr("windfall.store.packs.PAGE", 13)
+    monkeypatch.setattr("windfall.store.sqlite.store.PAGE", 13)
+    monkeypatch.setattr("windfall.store.postgres.store.PAGE", 13)
     assert list(store.load().records) == [(r.seq, r.data) for r in LOG]
 
 
@@ -145,18 +168,30 @@ def test_a_record_that_is_packed_is_not_appended_again(store):
     assert store.records(limit=1000) == LOG
 
 
-def test_a_damaged_record_is_not_packed(store):
-    execute(store, "UPDATE records SET data = X'00' WHERE seq = 15")
+def test_a_damaged_record_is_not_packed(kit, store):
+    kit.damage_record(15)
     assert pack_all(store) == [IN_ONE]
 
 
-def test_a_damaged_pack_is_named_and_the_others_can_be_saved(store):
+def damage_pack(kit, first):
+    mark = "%b" if isinstance(kit, PostgresKit) else "?"
+    kit.execute(f"UPDATE {table(kit, 'packs')} SET data = {mark} WHERE first = {first}", b"damaged")
+
+
+def test_a_damaged_pack_is_named_and_what_is_behind_it_is_read(kit, store):
     pack_all(store)
     lost = PACKS[1]
-    execute(store, "UPDATE packs SET data = zeroblob(50) WHERE first = ?", lost[0])
+    damage_pack(kit, lost[0])
     with pytest.raises(StoreCorrupt, match=f"records {lost[0]} to {lost[-1]} of the log are damaged"):
         store.records(limit=1000)
     assert store.records(lost[-1], 1000) == LOG[lost[-1] :]
+
+
+@pytest.mark.parametrize("kit", ["sqlite"], indirect=True)
+def test_all_but_a_damaged_pack_can_be_saved(kit, store):
+    pack_all(store)
+    lost = PACKS[1]
+    damage_pack(kit, lost[0])
     view = SalvageView(store.directory)
     saved = [row[0] for row in view.rows("records")]
     assert saved == [r.seq for r in LOG if r.seq not in lost]
@@ -176,19 +211,19 @@ def test_the_log_is_cut_by_age_and_size_with_its_packs(store):
     assert store.records(limit=1000) == left and cut == LAST - len(left)
 
 
-def test_a_store_of_the_schema_before_gets_packs_and_is_then_refused_by_older_versions(store, monkeypatch):
-    execute(store, "DROP TABLE packs")
-    execute(store, "UPDATE meta SET value = '1' WHERE key = 'schema'")
+def test_a_store_of_the_schema_before_gets_packs_and_is_then_refused_by_older_versions(kit, store, monkeypatch):
+    kit.execute(f"DROP TABLE {table(kit, 'packs')}")
+    kit.set_version(1)
     store.close()
-    looking = LookingStore(store.directory)
-    assert looking.records(limit=1000) == LOG  # nothing is written by looking
-    looking.close()
-    view = SqliteView(store.directory)
+    for opened in (followed(kit), *([] if isinstance(kit, PostgresKit) else [LookingStore(kit.directory)])):
+        assert opened.records(limit=1000) == LOG  # nothing is written by looking
+        opened.close()
+    view = viewed(kit)
     assert [row[0] for row in view.rows("records")] == list(range(1, LAST + 1))
     view.close()
-    again = SqliteStore(store.directory)
+    again = kit.reopen()
     assert pack_all(again) == [IN_ONE] * 4 and again.records(limit=1000) == LOG
     again.close()
     monkeypatch.setattr("windfall.store.checks.SCHEMA_VERSION", 1)
     with pytest.raises(StoreNewer, match=f"schema {SCHEMA_VERSION}"):
-        SqliteStore(store.directory)
+        kit.reopen()
