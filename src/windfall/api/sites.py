@@ -25,6 +25,7 @@ class SiteRow(TypedDict):
     consolidate_s: float | None
     power_usd: float
     review_s: float
+    cycle_s: float
     market_price_usd: float | None
     preemptible: int
     normal: int

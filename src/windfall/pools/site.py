@@ -27,6 +27,7 @@ class SiteSettings(Struct, forbid_unknown_fields=True):
     consolidate: str | float | None = None
     power: float = 0.0
     review: str | float = "1m"
+    cycle: str | float = "1h"
 
 
 def site_rules(pool: PoolConfig) -> SiteRules:
@@ -43,17 +44,30 @@ def site_rules(pool: PoolConfig) -> SiteRules:
         dict(settings.weighers),
         list(settings.only_tags),
         review_rules(
-            settings.market, settings.reserve, settings.bid, settings.consolidate, settings.power, settings.review
+            settings.market,
+            settings.reserve,
+            settings.bid,
+            settings.consolidate,
+            settings.power,
+            settings.review,
+            settings.cycle,
         ),
     )
 
 
 def review_rules(
-    market: bool, reserve: float, bid: float, consolidate: str | float | None, power: float, review: str | float
+    market: bool,
+    reserve: float,
+    bid: float,
+    consolidate: str | float | None,
+    power: float,
+    review: str | float,
+    cycle: str | float,
 ) -> ReviewRules:
     """What is switched on beside making way: times may be texts, as in a file or a request."""
     moves_lose_s = None if consolidate in (None, "never") else parse_duration(consolidate, "consolidate")
-    return ReviewRules(market, reserve, bid, moves_lose_s, power, parse_duration(review, "review"))
+    every_s, cycle_s = parse_duration(review, "review"), parse_duration(cycle, "cycle")
+    return ReviewRules(market, reserve, bid, moves_lose_s, power, every_s, cycle_s)
 
 
 def _check(pool: PoolConfig, where: str) -> None:

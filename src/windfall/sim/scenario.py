@@ -102,11 +102,12 @@ class Site(Struct, frozen=True, kw_only=True):
     consolidate_s: float
     power: float
     review_s: float
+    cycle_s: float
 
     @property
     def rules(self) -> SiteRules:
         moves_lose_s = None if self.consolidate_s == inf else self.consolidate_s
-        review = ReviewRules(self.market, self.reserve, self.bid, moves_lose_s, self.power, self.review_s)
+        review = ReviewRules(self.market, self.reserve, self.bid, moves_lose_s, self.power, self.review_s, self.cycle_s)
         return SiteRules(
             self.name, {"vcpu": float(self.instance_vcpu)}, self.limit, self.grace_s, self.cost, self.idle_s,
             self.price_usd, self.per_minute, review=review,

@@ -42,6 +42,7 @@ def _power(row: Json) -> str:
     if not row["power_usd"]:
         return "  instances that do not pay: stay (--power USD)"
     return (
-        f"  instances that do not pay: end with their billed hour; an hour of a host costs ${row['power_usd']:.6g}, "
+        f"  instances that do not pay: end with their billing cycle of {show_duration(row['cycle_s'])}; "
+        f"an hour of a host costs ${row['power_usd']:.6g}, "
         f"{row['evictions_per_h']:.3g} evictions per hour of an instance so far"
     )

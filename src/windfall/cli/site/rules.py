@@ -15,19 +15,19 @@ Command = Callable[..., Any]
 
 DEFAULTS: Json = {
     "limit": 1000, "grace": "10s", "cost": "work", "idle_exit": "1m", "price": 0.0, "market": False, "reserve": 0.0,
-    "bid": 0.0, "power": 0.0, "review": "1m",
+    "bid": 0.0, "power": 0.0, "review": "1m", "cycle": "1h",
 }  # fmt: skip
 """Of a new site. Where a site is changed there are none: what is not named stays."""
 KEYS = {
     "limit": "limit", "grace": "grace", "cost": "cost", "idle_exit": "idle_exit", "price": "price_usd",
     "market": "market", "reserve": "reserve_usd", "bid": "bid_usd", "consolidate": "consolidate", "power": "power_usd",
-    "review": "review",
+    "review": "review", "cycle": "cycle",
 }  # fmt: skip
 """Option: key of the body."""
 INSTANCE = {"instance_vcpu": "vcpu", "instance_ram": "ram_mb", "instance_disk": "disk_gb"}
 CHANGEABLE = (
     "instance", "limit", "grace_s", "cost", "idle_exit_s", "price_usd", "weighers", "only_tags", "market",
-    "reserve_usd", "bid_usd", "consolidate_s", "power_usd", "review_s",
+    "reserve_usd", "bid_usd", "consolidate_s", "power_usd", "review_s", "cycle_s",
 )  # fmt: skip
 """Keys of a site's row that are rules."""
 
@@ -65,6 +65,7 @@ def rules_options(defaults: Json) -> Callable[[Command], Command]:
         option("--consolidate", "Empty hosts where that loses at most this much work; or never.", metavar="TIME"),
         option("--power", "Cost of a host's hour; what does not pay ends.", type=float, metavar="USD"),
         option("--review", "How often these three are looked at.", metavar="TIME"),
+        option("--cycle", "Billing cycle of an instance, from its start.", metavar="TIME"),
     ]  # fmt: skip
 
     def decorate(command: Command) -> Command:

@@ -47,6 +47,7 @@ def check_site(rules: SiteRules, where: str) -> SiteRules:
         ("consolidate", rules.review.consolidate_s or 0.0, 0, 1e9),
         ("power", rules.review.power_usd, 0, 1e6),
         ("review", rules.review.every_s, 1, 86_400),
+        ("cycle", rules.review.cycle_s, 1, 1e9),
     ):
         if not least <= value <= most:
             raise BadInput(f"{where}: {name} = {value:g}", hint=f"it is a number from {least:g} to {most:g}")

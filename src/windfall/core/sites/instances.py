@@ -34,8 +34,10 @@ class ReviewRules(Struct, frozen=True, array_like=True):
     consolidate_s: float | None = None
     """Hosts are emptied where all moves from one host lose at most this much work; None: never."""
     power_usd: float = 0.0
-    """What an hour of a whole host costs: instances whose next hour does not pay for their share end. 0: never."""
+    """What an hour of a whole host costs: instances whose next cycle does not pay for their share end. 0: never."""
     every_s: float = 60.0
+    cycle_s: float = 3600.0
+    """Billing cycle of a preemptible instance, from its start: only full ones are paid."""
 
     @property
     def on(self) -> bool:

@@ -93,6 +93,15 @@ def outbid(site: SiteState, price_usd: float | None) -> str:
     return f"workers bid ${site.rules.review.bid_usd:.6g} an hour; {_costs(price_usd)}"
 
 
+def too_dear(site: SiteState) -> str:
+    """Why the market would give no room to a new worker, by its last price. Empty if it may."""
+    rules = site.rules.review
+    if not rules.market:
+        return ""
+    price = max(site.price_usd or 0.0, rules.reserve_usd)
+    return outbid(site, price) if rules.bid_usd < price * site.rules.instance.get(UNIT, 1.0) else ""
+
+
 def _bids(site: SiteState, one: Instance) -> str:
     return f"it bids ${site.bid_usd(one) or 0.0:.6g} an hour for {one.resources.get(UNIT, 0):g} vCPU"
 

@@ -13,14 +13,16 @@ from windfall.core.decisions import SiteSettled
 from windfall.core.sites.instances import RUNNING, Instance, Placement, SiteState
 from windfall.core.sites.market import clear_market
 from windfall.core.sites.scratch import Scratch
-from windfall.numeric import Ints
+from windfall.core.state.hosts.hosts import LIVE
 from windfall.placement import Request
 from windfall.placement.evictions.consolidate import Move, consolidate
+from windfall.placement.evictions.costs import micros
 from windfall.placement.evictions.proactive import unprofitable
+from windfall.placement.model import to_units
 
 HOUR_S = 3600.0
 LATE_S = 5.0
-"""A review may come this much after the end of a billed hour and still end the instance as of that hour."""
+"""A review may come this much after the end of a billing cycle and still end the instance as of that cycle."""
 
 
 def review(scratch: Scratch, site: SiteState, bids: list[Instance], settled: SiteSettled) -> None:
@@ -40,35 +42,42 @@ def review(scratch: Scratch, site: SiteState, bids: list[Instance], settled: Sit
 
 
 def _end_what_does_not_pay(scratch: Scratch, site: SiteState, settled: SiteSettled) -> None:
-    """At the end of its billed hour, not before; the next review comes when the next such hour ends."""
-    t, power = scratch.t, site.rules.review.power_usd
+    """At the end of its billing cycle, not before; the next review comes when the next such cycle ends."""
+    t, power, cycle_s = scratch.t, site.rules.review.power_usd, site.rules.review.cycle_s
     per_h = evictions_per_h(site, t)
-    found = unprofitable(scratch.library, t - LATE_S, HOUR_S + LATE_S, per_h, power)
+    late_s = min(LATE_S, cycle_s / 2)
+    found = unprofitable(scratch.library, t - late_s, cycle_s + late_s, per_h, power, micros(cycle_s))
     for end in found:
         number = _number(end.instance)
         began_s = _began_s(scratch, end.instance)
         if number not in site.instances or end.at_s <= began_s:
-            continue  # it has only just begun: its first hour is not over
+            continue  # it has only just begun: its first cycle is not over
         if end.at_s > t:
             settled.review_t = min(settled.review_t or end.at_s, end.at_s)
             continue
         earns, share = _earns_usd(scratch, end.instance), _share(scratch, end.instance)
-        settled.leaving.append((number, _loss(earns, exp(-per_h), share * power)))
+        settled.leaving.append((number, _loss(earns, _survives(site, t), share * power)))
         scratch.end(end.instance)
 
 
-def does_not_pay(scratch: Scratch, site: SiteState) -> str:
+def does_not_pay(site: SiteState, t: float) -> str:
     """Why no worker is started: on no host would an hour of it pay for its share of the power. Empty if one would."""
-    power, library = site.rules.review.power_usd, scratch.library
-    if power <= 0 or not library.names:
+    power, tags = site.rules.review.power_usd, set(site.rules.only_tags)
+    hosts = [host for host in site.hosts.values() if host.state == LIVE and tags <= set(host.tags)]
+    if power <= 0 or not hosts:
         return ""
-    need = library.units(site.rules.instance)
-    least = min(_part(need, capacity) for capacity in library.capacity.T)
+    need = {name: to_units(amount) for name, amount in site.rules.instance.items()}
+    least = min(max(n / max(1, to_units(host.capacity.get(name, 0))) for name, n in need.items()) for host in hosts)
     market, price = site.rules.review, site.rules.price_usd
     if market.market:
         price = min(market.bid_usd, (site.price_usd or market.reserve_usd) * site.rules.instance.get("vcpu", 1.0))
-    survives = exp(-evictions_per_h(site, scratch.t))
+    survives = _survives(site, t)
     return _loss(price, survives, least * power) if price * survives < least * power else ""
+
+
+def _survives(site: SiteState, t: float) -> float:
+    """The chance that an instance is not evicted within a billing cycle."""
+    return exp(-evictions_per_h(site, t) * site.rules.review.cycle_s / HOUR_S)
 
 
 def _loss(earns: float, survives: float, costs: float) -> str:
@@ -96,13 +105,10 @@ def _earns_usd(scratch: Scratch, identity: str) -> float:
 
 
 def _share(scratch: Scratch, identity: str) -> float:
+    """The share of its host that it takes: the largest one over all resources."""
     placed = scratch.library.instances[identity]
-    return _part(placed.units, scratch.library.capacity[:, placed.host])
-
-
-def _part(units: Ints, capacity: Ints) -> float:
-    """The share of a host that it takes: the largest one over all resources."""
-    return max(int(n) / max(1, int(c)) for n, c in zip(units, capacity, strict=True))
+    capacity = scratch.library.capacity[:, placed.host]
+    return max(int(n) / max(1, int(c)) for n, c in zip(placed.units, capacity, strict=True))
 
 
 # --- hosts that could be empty --------------------------------------------------------------------------------------

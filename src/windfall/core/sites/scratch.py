@@ -9,7 +9,9 @@ from windfall.core.sites.view import SiteViews
 from windfall.core.state.state import State
 from windfall.numeric import np
 from windfall.placement import Cost, Count, Decision, Period, Request, Revenue, Scheduler, Work
+from windfall.placement.evictions.costs import micros
 from windfall.placement.explain import why as reasons
+from windfall.placement.hosts.weighers import billed_by
 
 COSTS: Mapping[str, Cost] = {"work": Work(), "period": Period(), "count": Count(), "revenue": Revenue()}
 EXPLAINED_HOSTS = 50
@@ -37,7 +39,10 @@ class Scratch:
         # Ties are broken by the place in the log: no generator whose state would have to be saved.
         rng = np.random.default_rng(state.seq)
         packed = PACKED if site.rules.review.consolidate_s is not None else None
-        self.scheduler = Scheduler(self.library, COSTS[site.rules.cost], site.rules.weighers or packed, rng)
+        cycle_us = micros(site.rules.review.cycle_s)
+        self.scheduler = Scheduler(
+            self.library, _cost(site.rules.cost, cycle_us), site.rules.weighers or packed, rng, billed_by(cycle_us)
+        )
 
     def end(self, identity: str) -> None:
         """Count the room of an instance as free."""
@@ -69,6 +74,12 @@ class Scratch:
         few = len(self.library.names) <= EXPLAINED_HOSTS
         weighed = (self.scheduler.weigh if few else self.scheduler.outline)(request, self.t)
         return weighed.decision, reasons(self.scheduler, request, weighed)
+
+
+def _cost(name: str, cycle_us: int) -> Cost:
+    """The cost of that name, of instances that are billed by this cycle."""
+    billed: Mapping[str, Cost] = {"period": Period(cycle_us), "revenue": Revenue(cycle_us)}
+    return billed.get(name) or COSTS[name]
 
 
 def request_of(one: Instance) -> Request:

@@ -66,7 +66,7 @@ def on_instances_wanted(state: State, event: InstancesWanted, policies: Policies
     site = state.sites[event.site]
     scratch = Scratch(state, site, policies.sites, event.t, site.hosts)
     settled = SiteSettled()
-    refused = review.does_not_pay(scratch, site)
+    refused = review.does_not_pay(site, event.t)
     if refused:
         settled.denied.append((site.next, [refused]))
         return settled
@@ -255,6 +255,17 @@ def room(site: SiteState) -> int:
                     free[name] -= to_units(one.resources.get(name, 0))
         fits += max(0, min(free[name] // size[name] for name in size))
     return fits
+
+
+def starts_nothing(state: State, pool: str, t: float) -> str:
+    """Why the pool, if it is a site, starts no worker whatever room there is: too dear. Empty if one could start.
+
+    Such a site is not asked, so that it does not look like a pool that fails and is tried less and less often.
+    """
+    site = state.sites.get(pool)
+    if site is None:
+        return ""
+    return review.does_not_pay(site, t) or market.too_dear(site)
 
 
 def with_room(state: State) -> dict[str, PoolState]:

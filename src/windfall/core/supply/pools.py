@@ -12,6 +12,7 @@ from windfall.core.events import OverlayDue, PoolAnswered
 from windfall.core.matching import lifetimes
 from windfall.core.matching.ads import Ad, bag_ad, pool_ad, queue_ad
 from windfall.core.matching.matcher import needs_failover
+from windfall.core.sites import site
 from windfall.core.sites.site import with_room
 from windfall.core.state.hosts.pools import Ask, Matching, Pools, PoolState
 from windfall.core.state.jobs.bags import Bag
@@ -45,12 +46,16 @@ def look(state: State, policies: Policies, t: float) -> tuple[Matching, list[Ask
     pools = with_room(state)
     supply = supply_of(state, t)
     demand = overlay.demand_of(_wants(state, policies, t))
-    shut = {name: why for name in pools if (why := modes.starts_nothing(state, name))}
+    shut = {name: why for name in pools if (why := _starts_nothing(state, name, t))}
     capacity = {name: overlay.capacity_of(pool, supply[name], t, name in shut) for name, pool in pools.items()}
     matching = overlay.solve(
         demand, capacity, {name: _price(pool) for name, pool in pools.items()}, state.supply.matching
     )
     return matching, overlay.asks(pools, supply, matching, t, shut, _widest(state))
+
+
+def _starts_nothing(state: State, pool: str, t: float) -> str:
+    return modes.starts_nothing(state, pool) or site.starts_nothing(state, pool, t)
 
 
 def _price(pool: PoolState) -> float:
@@ -148,7 +153,7 @@ def outlook(state: State, policies: Policies, bag: Bag, width: int, t: float) ->
         given = supply[name]
         if pool.rules.joins_itself:
             continue
-        if shut := modes.starts_nothing(state, name):
+        if shut := _starts_nothing(state, name, t):
             found.append(Outlook(name, shut))
         elif name not in admitted:
             found.append(Outlook(name, "GridPolicy does not admit it"))

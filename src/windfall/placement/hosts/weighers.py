@@ -7,9 +7,10 @@ passed the filters (section 4.1 of the paper). A weigher that gives all of them 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from windfall.numeric import Floats, Ints, np
-from windfall.placement.evictions.costs import Cost, Period, Revenue
+from windfall.placement.evictions.costs import HOUR_US, Cost, Period, Revenue
 from windfall.placement.hosts.filters import room
 from windfall.placement.site import Site
 
@@ -24,14 +25,19 @@ def overcommit(site: Site, need: Ints, now_us: int) -> Floats:
     return np.where(room(site.free_f, need), 0.0, -1.0)
 
 
-def period(site: Site, need: Ints, now_us: int) -> Floats:
-    """Minus the consumed part of the billed hour, summed over ALL preemptible instances (algorithm 4 as printed)."""
-    return _minus_all(site, Period(), now_us)
+def _minus_all(cost: Cost, site: Site, need: Ints, now_us: int) -> Floats:
+    costs = np.where(site.used, cost(site.preemptibles(slice(None)), now_us), 0)
+    result: Floats = -costs.sum(axis=1) / cost.scale
+    return result
 
 
-def revenue(site: Site, need: Ints, now_us: int) -> Floats:
-    """Minus the money that could not be billed if ALL preemptible instances were evicted now."""
-    return _minus_all(site, Revenue(), now_us)
+def billed_by(cycle_us: int) -> Mapping[str, Weigher]:
+    """The weighers that count by billing cycle, of instances that are billed by this one.
+
+    `period`: minus the consumed part of the cycle, summed over ALL preemptible instances (algorithm 4 as printed).
+    `revenue`: minus the money that could not be billed if ALL of them were evicted now.
+    """
+    return {"period": partial(_minus_all, Period(cycle_us)), "revenue": partial(_minus_all, Revenue(cycle_us))}
 
 
 def spread(site: Site, need: Ints, now_us: int) -> Floats:
@@ -51,18 +57,11 @@ def pack(site: Site, need: Ints, now_us: int) -> Floats:
 
 WEIGHERS: Mapping[str, Weigher] = {
     "overcommit": overcommit,
-    "period": period,
     "pack": pack,
-    "revenue": revenue,
     "spread": spread,
+    **billed_by(HOUR_US),
 }
 WEIGHER_NAMES = (CHEAPEST, *sorted(WEIGHERS))
-
-
-def _minus_all(site: Site, cost: Cost, now_us: int) -> Floats:
-    costs = np.where(site.used, cost(site.preemptibles(slice(None)), now_us), 0)
-    result: Floats = -costs.sum(axis=1) / cost.scale
-    return result
 
 
 def normalised(raw: Floats) -> Floats:

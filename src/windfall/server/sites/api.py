@@ -54,6 +54,7 @@ class SiteBody(Struct, forbid_unknown_fields=True):
     consolidate: Name | Seconds | None = None
     power_usd: Amount = 0.0
     review: Name | Seconds = "1m"
+    cycle: Name | Seconds = "1h"
 
 
 class SiteChangeBody(Struct, forbid_unknown_fields=True):
@@ -73,6 +74,7 @@ class SiteChangeBody(Struct, forbid_unknown_fields=True):
     consolidate: Name | Seconds | UnsetType | None = UNSET
     power_usd: Amount | UnsetType = UNSET
     review: Name | Seconds | UnsetType = UNSET
+    cycle: Name | Seconds | UnsetType = UNSET
 
 
 class RequestBody(Struct, forbid_unknown_fields=True):
@@ -111,7 +113,8 @@ async def create(service: Service, request: Request) -> tuple[int, SiteRow]:
         body.name, body.instance, body.limit, parse_duration(body.grace, "grace"), body.cost,
         parse_duration(body.idle_exit, "idle_exit"), body.price_usd, weighers=body.weighers, only_tags=body.only_tags,
         review=review_rules(
-            body.market, body.reserve_usd, body.bid_usd, body.consolidate, body.power_usd, body.review
+            body.market, body.reserve_usd, body.bid_usd, body.consolidate, body.power_usd, body.review,
+            body.cycle,
         ),
     )  # fmt: skip
     check_site(rules, f"site '{body.name}'")
@@ -128,7 +131,7 @@ async def change(service: Service, request: Request) -> tuple[int, SiteRow]:
     plain = {name: said[name] for name in ("limit", "cost", "price_usd", "weighers", "only_tags") if name in said}
     times = {f"{name}_s": parse_duration(said[name], name) for name in ("grace", "idle_exit") if name in said}
     review = msgspec.structs.asdict(rules.review)
-    review |= {"consolidate": rules.review.consolidate_s, "review": rules.review.every_s}
+    review |= {"consolidate": rules.review.consolidate_s, "review": rules.review.every_s, "cycle": rules.review.cycle_s}
     if body.market is False:
         review |= {"reserve_usd": 0.0, "bid_usd": 0.0}  # they belong to the market
     review |= said
@@ -137,7 +140,7 @@ async def change(service: Service, request: Request) -> tuple[int, SiteRow]:
         instance=rules.instance | body.instance,
         review=review_rules(
             review["market"], review["reserve_usd"], review["bid_usd"], review["consolidate"], review["power_usd"],
-            review["review"],
+            review["review"], review["cycle"],
         ),
         **plain,
         **times,
@@ -210,6 +213,7 @@ def site_row(service: Service, owned: SiteState) -> SiteRow:
         "consolidate_s": rules.review.consolidate_s,
         "power_usd": rules.review.power_usd,
         "review_s": rules.review.every_s,
+        "cycle_s": rules.review.cycle_s,
         "market_price_usd": owned.price_usd,
         "preemptible": sum(one.preemptible for one in here),
         "normal": sum(not one.preemptible for one in here),

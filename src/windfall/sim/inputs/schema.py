@@ -257,6 +257,7 @@ SITE = (
     Field("consolidate", "duration", "hosts are emptied where that loses at most this much work", "never"),
     Field("power", "number", "what an hour of a host costs: instances that do not pay for their share end", 0.0),
     Field("review", "duration", "time between two reviews of market, hosts and what does not pay", "60s"),
+    Field("cycle", "duration", "billing cycle of a preemptible instance, from its start", "1h"),
 )  # fmt: skip
 
 OUTAGE = (

@@ -5,19 +5,20 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.core.sites.test_site import WORKER, SiteHand
-from windfall.core.events import InstanceRequested, InstancesWanted, SiteCreated, SiteLooked
+from windfall.core.events import InstanceRequested, InstancesWanted, PoolsConfigured, SiteCreated, SiteLooked
 from windfall.core.records import decode_record, encode_record
 from windfall.core.sites.checks import check_site
 from windfall.core.sites.instances import ReviewRules, SiteRules, Wish
 from windfall.core.sites.site import why_now
 from windfall.core.state.snapshot import load, save
+from windfall.core.supply.pools import look, outlook
 from windfall.core.wishes import due, wake_at
 from windfall.errors import BadInput
 
 
 class ReviewHand(SiteHand):
-    def __init__(self, price_usd=0.0, **review) -> None:
-        super().__init__(price_usd=price_usd, review=ReviewRules(**review))
+    def __init__(self, price_usd=0.0, cost="work", **review) -> None:
+        super().__init__(price_usd=price_usd, cost=cost, review=ReviewRules(**review))
 
     def bid(self, usd, vcpu=1.0, **more):
         return self.request(vcpu, bid_usd=usd, **more)
@@ -166,6 +167,56 @@ def test_an_instance_that_does_not_pay_ends_with_its_hour_and_not_before():
     assert not refused.placed and refused.denied[0][1] == [decided.leaving[0][1]]
 
 
+def test_an_instance_is_billed_by_the_cycle_of_its_site():
+    hand = ReviewHand(price_usd=0.10, power_usd=0.10, cycle_s=600.0, every_s=30.0)
+    hand.want(4)
+    began_t = hand.site.instances[1].started_t
+    rules = SiteRules("lab", WORKER, price_usd=0.10, review=ReviewRules(power_usd=0.30, cycle_s=600.0, every_s=30.0))
+    hand.step(SiteCreated(hand.t, rules))
+    while hand.t + 30.0 < began_t + 600.0:
+        decided = hand.review(30.0)
+        assert decided is None or decided.leaving == []
+    assert len(hand.review(began_t + 600.0 - hand.t).leaving) == 4
+
+
+def test_the_cost_of_an_eviction_by_period_counts_the_sites_cycle():
+    hand = ReviewHand(cost="period", cycle_s=600.0)
+    hand.want(4)
+    for host in ("x", "y"):
+        hand.report(host)
+    hand.t += 5.0
+    for _ in range(130):  # agents report, or their hosts would be given up
+        hand.t += 5.0
+        for host in ("x", "y"):
+            hand.report(host)
+    used_s = (hand.t - hand.site.instances[1].started_t) % 600.0
+    assert hand.request().cost == pytest.approx(used_s * 1e6)
+
+
+def asked_of_lab(hand):
+    """The asks of the overlay: how many workers, and what is held back."""
+    hand.step(PoolsConfigured(hand.t, [hand.site.rules.pool]))
+    _, asks = look(hand.state, hand.engine.policies, hand.t)
+    return next((ask.count, ask.held_back) for ask in asks if ask.pool == "lab")
+
+
+def test_a_site_whose_workers_would_not_pay_is_not_asked_and_does_not_count_as_failing():
+    hand = ReviewHand(price_usd=0.10, power_usd=0.30)
+    hand.submit(2)
+    count, why = asked_of_lab(hand)
+    assert count == 0 and why.endswith("its share of the host costs $0.15")
+    bag = next(iter(hand.state.bags.ready.values()))
+    assert [one.what for one in outlook(hand.state, hand.engine.policies, bag, 1, hand.t)] == [why]
+    hand.step(SiteCreated(hand.t, SiteRules("lab", WORKER, price_usd=0.10, review=ReviewRules(power_usd=0.10))))
+    assert asked_of_lab(hand)[0] == 2, "at once when one would pay"
+
+
+def test_a_site_whose_price_is_above_the_workers_bid_is_not_asked():
+    hand = ReviewHand(market=True, reserve_usd=0.02, bid_usd=0.01)
+    hand.submit(2)
+    assert asked_of_lab(hand) == (0, "workers bid $0.01 an hour; an hour of one vCPU costs $0.02")
+
+
 def test_what_a_review_did_survives_a_snapshot_and_the_log():
     hand = ReviewHand(market=True, bid_usd=0.01)
     hand.want(4)
@@ -183,6 +234,7 @@ def test_what_a_review_did_survives_a_snapshot_and_the_log():
         ({"market": True, "reserve_usd": -1.0}, "reserve = -1"),
         ({"consolidate_s": -1.0}, "consolidate = -1"),
         ({"market": True, "every_s": 0.0}, "review = 0"),
+        ({"cycle_s": 0.0}, "cycle = 0"),
     ],
 )
 def test_rules_that_cannot_be_are_refused(review, says):
