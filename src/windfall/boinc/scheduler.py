@@ -32,13 +32,17 @@ from windfall.core.decisions import Assigned, HostAnswered
 from windfall.core.events import HostAsked, Key, Result, ResultsReported
 from windfall.core.jobs.attempts import given_up
 from windfall.core.matching.bundles import run_s
+from windfall.core.records import Record
 from windfall.core.state.hosts.hosts import GONE, Host
 from windfall.core.state.jobs.attempts import Attempt
 from windfall.server.http.workers.exchange import output_rows
 from windfall.server.http.workers.fingerprints import fingerprint
 from windfall.server.http.workers.handing_out import fail, hand_out
+from windfall.server.http.workers.result_files import Sent
+from windfall.server.http.workers.result_files import judged as judged_files
+from windfall.server.outputs import output_files
 from windfall.store.contract import Batch
-from windfall.wire.messages import CANCELLED, CAUSES, DISAGREED, DONE, INPUTS, LOST, OOM, PREEMPTED, TIME
+from windfall.wire.messages import CANCELLED, CAUSES, DISAGREED, DONE, INPUTS, LOST, OOM, OUTPUTS, PREEMPTED, TIME
 
 if TYPE_CHECKING:
     from windfall.boinc.front import Front
@@ -75,6 +79,7 @@ class Ended(Struct):
     """By the host that held the attempts."""
     outputs: list[tuple[Key, bytes]] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+    sent: Sent = field(default_factory=dict)
 
 
 class Scheduler:
@@ -259,7 +264,13 @@ class Scheduler:
             now = self._service.driver.clock()
             events = [ResultsReported(now, host, results) for host, results in ended.results.items()]
             outputs = ended.outputs
-            await self._service.driver.submit(list(events), lambda made: Batch(outputs=output_rows(made, outputs)))
+
+            def rows(made: list[Record]) -> Batch:
+                kept = output_rows(made, outputs)
+                judged_files(self._service, ended.sent, kept)
+                return Batch(outputs=kept)
+
+            await self._service.driver.submit(list(events), rows)
         for name in ended.names:
             self._front.uploads.forget(name)
         return unjudged
@@ -279,6 +290,9 @@ class Scheduler:
         ended.names.append(bundle.output)
         for task in holders:
             self._judged.pop((bundle.output, report.files[0].md5 if report.files else "", task), None)
+        refused = await self._count(bundle, ends or {}, ended.sent)
+        if bundle.job not in self._service.state.bags:
+            return  # forgotten meanwhile
         rules = self._service.state.bags[bundle.job].classes
         now = self._service.driver.clock()
         for task, (host, attempt) in holders.items():
@@ -292,6 +306,11 @@ class Scheduler:
                 ended.outputs.append((key, _pack([b"", report.stderr.encode()[-65536:], b"", None])))
             else:
                 end, row, digest = ends[task]
+                if why := refused.get(key):
+                    # One volunteer's word: another one is asked, as after any failure.
+                    results.append(Result(*key, CAUSES.index(OUTPUTS), None, now - 0.001, now))
+                    ended.outputs.append((key, _pack([end.stdout, end.stderr, b"", {"text": why}])))
+                    continue
                 run = min(end.run_s, max(0.0, now - attempt.sent))
                 # Credit is for the processors that the task asks for, whatever the host claims.
                 cpu_s = min(end.cpu_s, run * max(1.0, rules[self._service.state.bags[bundle.job].class_of(task)].cpus))
@@ -300,6 +319,17 @@ class Scheduler:
                 number, code = CAUSES.index(DISAGREED if is_wrong else end.cause), end.exit if end.cause != DONE else 0
                 results.append(Result(*key, number, code, now - run, now, cpu_s, end.rss_bytes, digest))
                 ended.outputs.append((key, row))
+
+    async def _count(self, bundle: Bundle, ends: dict[int, tuple[TaskEnd, bytes, str]], sent: Sent) -> dict[Key, str]:
+        """Add what the tasks have made to `sent`; by attempt, why it is more than the job may have."""
+        jobs, refused = self._service.job_files, dict[Key, str]()
+        for task, (_, row, _) in ends.items():
+            key, sizes = (bundle.job, task, bundle.attempt), {file[1]: file[2] for file in output_files(row)}
+            if sizes and jobs.is_limited and (why := await jobs.admit(key, sizes)):
+                refused[key], sizes = why, {}
+            if sizes or key in refused:
+                sent[key] = sizes
+        return refused
 
     def _unpacked(
         self, report: Report, bundle: Bundle, outputs: dict[int, list[str]], validator: list[str]

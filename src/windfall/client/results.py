@@ -26,6 +26,7 @@ _TEXTS = {
     "preempted": "worker was stopped",
     "bad-task": "the server could not make its command",
     "disagreed": "volunteers came to different results",
+    "quota": "more files than its job may have",
     "cancelled": "cancelled",
     "lost": "host vanished",
 }

@@ -516,6 +516,8 @@ class CheckpointSaved(Event):
     blob: str = ""
     run_s: float | None = None
     """How long the attempt has run; where that is given, `saved_s` follows from it and is not told."""
+    host: str = ""
+    """Who says so; empty: the driver itself."""
 
 
 AnyEvent = (

@@ -12,6 +12,7 @@ from msgspec import Struct
 from windfall import bounds
 from windfall.errors import BadInput, WindfallError
 from windfall.units import parse_bytes, parse_duration
+from windfall.wire import OLDEST, VERSION
 
 RETRY_AFTER_S = 2
 
@@ -55,6 +56,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Levels of lists and objects in the JSON of a body."""
     number: int = bounds.MAX_INTEGER
     """Any number in the JSON of a body, and the same below zero."""
+    protocol: int = OLDEST
+    """The oldest version of the protocol that workers may speak: from 2 on no host is served without its secret."""
     requests: int = 50_000
     """Open requests. A worker that waits for tasks has one open."""
     heads_bytes: int = bounds.MAX_BODY_BYTES
@@ -89,6 +92,7 @@ def _option(field: str) -> str:
 
 
 _RANGES = {
+    "protocol": (OLDEST, VERSION),
     "tasks": (1, bounds.MAX_WANT),
     "results": (1, bounds.MAX_RESULTS),
     "job_tasks": (1, bounds.MAX_TASKS),

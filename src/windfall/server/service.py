@@ -10,8 +10,6 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any
 
-import msgspec
-
 from windfall.bags.rendering import Made, Renderer, Rows
 from windfall.bags.spec import JobSpec, decode_kept
 from windfall.bounds import MAX_WAIT_S
@@ -31,14 +29,17 @@ from windfall.server.auth import Tokens
 from windfall.server.http.console.links import Links
 from windfall.server.http.uploads import Uploads
 from windfall.server.http.workers.live import LiveOutput
+from windfall.server.http.workers.senders import Senders
+from windfall.server.job_files import JobFiles
 from windfall.server.limits import Intake, Limits
+from windfall.server.outputs import output_files, output_rows
 from windfall.server.queries.by_reference import NotFound as NotFound
 from windfall.server.queries.by_reference import bag_of
 from windfall.server.queries.by_reference import decimal as decimal
 from windfall.server.queries.downtime import Span, downtimes
 from windfall.server.rising import Rising
 from windfall.server.sites.keeper import SiteKeeper
-from windfall.store.contract import ChunkHead, OutputRow, Store
+from windfall.store.contract import ChunkHead, Store
 
 REMEMBERED_JOBS = 32
 """Jobs that have ended whose specification and tasks are kept in mind: megabytes each."""
@@ -60,6 +61,8 @@ class Service:
         self.live = LiveOutput()
         self.intake = Intake(Limits())
         self.uploads = Uploads(store)
+        self.senders = Senders(driver.clock())
+        self.job_files = JobFiles(store, lambda: driver.state, lambda: self.intake.limits.job_blobs_bytes)
         self.owned = SiteKeeper(driver, [])
         self.rented: MachineKeeper | None = None
         self.asked: PoolKeeper | None = None
@@ -306,6 +309,7 @@ class Service:
         kept: dict[int, Any]
         for kept in (self._renderers, self._specs, self._names, self._blocked, self.tails, self.drawn):
             kept.pop(job, None)
+        self.job_files.forget(job)
         self._made = {key: files for key, files in self._made.items() if key[0] != job}
         self._classes, self._classes_until = {}, 1
 
@@ -341,25 +345,6 @@ class Service:
         for future in [*self._hosts.values(), *self._watchers]:
             if not future.done():
                 future.set_result(None)
-
-
-def output_rows(store: Store, job: int, tasks: list[int]) -> list[OutputRow]:
-    """All that attempts of these tasks left behind."""
-    found: list[OutputRow] = []
-    after: tuple[int, int] | None = None
-    while tasks:
-        rows = store.outputs(job, tasks, after, 1000)
-        found += rows
-        if len(rows) < 1000:
-            break
-        after = (rows[-1].task, rows[-1].attempt)
-    return found
-
-
-def output_files(data: bytes) -> list[list[Any]]:
-    """The files among what an attempt left behind: [name, sha256, size, mode] each."""
-    more = msgspec.msgpack.decode(data)[3]
-    return list((more or {}).get("outputs") or ())
 
 
 async def wait_for(future: asyncio.Future[None], seconds: float) -> None:

@@ -10,10 +10,9 @@ import asyncio
 import logging
 from collections.abc import Iterator
 
-from windfall.bags.chunks import decode
-from windfall.bags.spec import TaskRow, decode_kept
 from windfall.errors import WindfallError
-from windfall.server.service import Service, output_files
+from windfall.server.job_files import files_of
+from windfall.server.service import Service
 from windfall.store.contract import Store
 
 log = logging.getLogger(__name__)
@@ -22,17 +21,19 @@ GRACE_S = 3600.0
 """Seconds between two looks: a client or a worker that has sent a file names it much sooner."""
 BREATH_S = 0.05
 """Seconds between two steps in which the database gives space back: each keeps commits waiting for milliseconds."""
-_PAGE = 500
 
 
 class Sweeper:
-    """Looks for files that nobody needs, once an hour, if jobs were forgotten since the last look found nothing."""
+    """Looks for files that nobody needs, once an hour, if there may be some since the last look found nothing.
+
+    There may be where jobs were forgotten, checkpoints replaced, or results not taken whose files had come.
+    """
 
     def __init__(self, service: Service, grace_s: float = GRACE_S) -> None:
         self._service, self._grace_s = service, grace_s
         self._candidates: set[str] = set()
-        self._forgotten = -1
-        """Jobs that had been forgotten when the last look began."""
+        self._seen = (-1, -1)
+        """Jobs that had been forgotten when the last look began, and how often something had lost its name."""
 
     async def run(self) -> None:
         while True:
@@ -47,11 +48,12 @@ class Sweeper:
         service = self._service
         removed = await self._remove(self._candidates) if self._candidates else 0
         forgotten = service.state.bags.next - len(service.state.bags)
-        if self._candidates or forgotten != self._forgotten:
+        seen = (forgotten, service.uploads.unnamed)
+        if self._candidates or seen != self._seen:
             service.uploads.touched.clear()
             kept = {blob for bag in service.state.bags.values() for blob in bag.progress.checkpoints.values()}
             unneeded = await asyncio.to_thread(_unneeded, service.store, list(service.state.bags), kept)
-            self._candidates, self._forgotten = unneeded - service.uploads.touched, forgotten
+            self._candidates, self._seen = unneeded - service.uploads.touched, seen
             await give_back(service.store)
         return removed
 
@@ -61,12 +63,12 @@ class Sweeper:
         kept = {blob for bag in service.state.bags.values() for blob in bag.progress.checkpoints.values()}
         still = await asyncio.to_thread(_unneeded, service.store, list(service.state.bags), kept)
         # Nothing is awaited from here to the mark, and a request for a marked file is told to come back.
-        uploads.removing = (candidates & still) - uploads.touched
+        removing = uploads.removing = (candidates & still) - uploads.touched
         try:
-            count, size = await asyncio.to_thread(_removed, service.store, uploads.removing)
+            count, size = await asyncio.to_thread(_removed, service.store, removing)
         finally:
             uploads.removing = set()
-        uploads.removed(size)
+        uploads.removed(removing, size)
         if count:
             log.info("%d files (%d bytes) that no job names were removed", count, size)
         return count
@@ -100,20 +102,4 @@ def _unneeded(store: Store, jobs: list[int], kept: set[str]) -> set[str]:
 
 def named_files(store: Store, job: int) -> Iterator[str]:
     """The files that a job takes and has made."""
-    data = store.job_spec(job)
-    if data is None:
-        return
-    spec = decode_kept(data, f"the specification of job {job}")
-    yield from (file.sha256 for file in (*spec.inputs, *spec.files))
-    if spec.source.kind == "tasks":
-        for head in store.chunks(job):
-            for task in decode(head.codec, store.chunk(job, head.first), head.count):
-                assert isinstance(task, TaskRow)
-                yield from (file.sha256 for file in task.inputs or ())
-    if not spec.outputs and spec.source.kind != "tasks" and not spec.like:
-        return
-    after: tuple[int, int] | None = None
-    while rows := store.outputs(job, None, after, _PAGE):
-        for row in rows:
-            yield from (file[1] for file in output_files(row.data))
-        after = (rows[-1].task, rows[-1].attempt)
+    return (sha256 for sha256, _ in files_of(store, job))

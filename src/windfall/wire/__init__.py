@@ -3,14 +3,24 @@
 The whole protocol is described in docs/reference/protocol.md; the shapes stand in `messages`, the framing in `frames`.
 """
 
-VERSION = 1
-"""Protocol version that workers of this Windfall speak."""
+VERSION = 2
+"""Protocol version that workers of this Windfall speak, and the one before it to a server that is older.
+
+1: hosts may show a secret.
+2: hosts show one with every request; what they send names its attempt; the cause `quota`.
+"""
+OLDEST = VERSION - 1
+"""The oldest version that servers still speak."""
+WITH_SECRET = 2
+"""From this version on a host shows a secret."""
 
 
-def is_served(version: int) -> bool:
+def is_served(version: int, oldest: int = OLDEST) -> bool:
     """Whether a server answers a worker that speaks this version: its own, and the one before. Others get a 426."""
-    return max(1, VERSION - 1) <= version <= VERSION
+    return oldest <= version <= VERSION
 
 
 HOST_SECRET = "X-Windfall-Host-Secret"
 """The header by which a host shows that it is the one that its name belongs to."""
+ATTEMPT = "X-Windfall-Attempt"
+"""The header of a file that a host sends: the attempt that it belongs to, JOB.TASK.ATTEMPT."""

@@ -26,10 +26,11 @@ CANCELLED: Final = "cancelled"  # the server asked for it
 LOST: Final = "lost"  # the host vanished, restarted, or its runner died
 BAD_TASK: Final = "bad-task"  # the server could not make its command; no host was told to run it
 DISAGREED: Final = "disagreed"  # hosts of volunteers came to different results, too often
+QUOTA: Final = "quota"  # its outputs are more than its job may have; since version 2
 
 CAUSES: Final = (
     DONE, EXIT, SIGNAL, OOM, TIME, PYTHON, OUTPUTS, INPUTS, NO_COMMAND, NO_CWD, PREEMPTED, CANCELLED, LOST, BAD_TASK,
-    DISAGREED,
+    DISAGREED, QUOTA,
 )  # fmt: skip
 
 LOSSES: Final = frozenset({PREEMPTED, LOST, NO_CWD})

@@ -18,13 +18,13 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from windfall.wire import VERSION, frames
+from windfall.wire import VERSION, frames, is_served
 from windfall.wire.messages import NO_WORK
 from windfall.worker import identity, metadata, pace
 from windfall.worker.running import containers, devices, isolation, system
 from windfall.worker.running.processor_time import ProcessorTime
 from windfall.worker.running.slot_pool import SlotPool
-from windfall.worker.transport.link import Address, Link, Refused, TooLarge
+from windfall.worker.transport.link import Address, Link, OtherVersion, Refused, TooLarge
 from windfall.worker.transport.outbox import Outbox, Result
 from windfall.worker.transport.spool import Spool
 from windfall.worker.transport.transfers import Transfers
@@ -120,6 +120,8 @@ class Agent:
         self._gap_s = pace.GAP_S
         self._next_s = 1.0  # until the server says
         self._round_trip = pace.RoundTrip()
+        self._version = VERSION
+        """Of the protocol; the one before once a server has said that it is older."""
         self._n = 0
         self._in_flight = False
         self._tell_held = False
@@ -402,7 +404,7 @@ class Agent:
         if self._slots.watched():
             self._wait_s = min(self._wait_s, _LIVE_WAIT_S)
         header = {
-            "v": VERSION,
+            "v": self._version,
             "host": self.host,
             "boot": self._boot,
             "n": self._n,
@@ -410,7 +412,7 @@ class Agent:
             "want": want,
             "room": room,
             "slots": self._options.slots,
-            "results": [result.row(now_s) for result in results],
+            "results": [result.row(now_s, self._version) for result in results],
             "started": self._slots.started(),
             "held": len(self._slots),
             "holds": [*self._slots.keys(), *self._outbox.waiting_keys()] if self._tell_held else None,
@@ -457,7 +459,14 @@ class Agent:
         if outcome is None:
             return
         self._in_flight = False
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, OtherVersion) and is_served(self._version - 1):
+            # An older server, as before its upgrade. It has not counted the exchange: say the same in its version.
+            self._version -= 1
+            self._say(f"the server is older; going on with version {self._version} of the protocol")
+            self._outbox.put_back()
+            self._sent_s, self._said_goodbye = 0.0, False
+            self._n -= 1
+        elif isinstance(outcome, Refused):
             self._say(str(outcome), always=True)
             self._exit_code = outcome.exit_code
         elif isinstance(outcome, TooLarge):

@@ -184,6 +184,7 @@ def advertisement(
     host: str, slots: int, pool: str | None, tags: dict[str, str], folder: str, share_mb: int | None = None
 ) -> dict[str, Any]:
     from windfall import __version__
+    from windfall.wire import VERSION
 
     return {
         "name": host,
@@ -197,5 +198,6 @@ def advertisement(
         "tags": tags,
         "lifetime_s": None,
         "version": __version__,
+        "protocol": VERSION,
         "python": ".".join(str(part) for part in sys.version_info[:3]),
     }

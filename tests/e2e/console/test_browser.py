@@ -13,7 +13,7 @@ from tests.support.clouds.cloud_server import until
 from tests.support.pools import boinc
 from tests.support.pools.boinc_front import World
 from tests.support.server.cluster import cluster
-from windfall.wire import VERSION, frames
+from windfall.wire import OLDEST, frames
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ def served(tmp_path_factory):
         client.create_fleet("night", ["cloud"])
         client._transport.post("/v1/sites", {"name": "lab", "instance": {"vcpu": 1.0}})
         report = {"site": "lab", "host": "rack", "boot": "b", "n": 1, "capacity": {"vcpu": 4.0, "ram_mb": 100.0}}
-        header = json.dumps({"v": VERSION, "tags": ["disk=ssd"], **report}).encode()
+        header = json.dumps({"v": OLDEST, "tags": ["disk=ssd"], **report}).encode()
         client._transport.request("POST", "/v1/site/exchange", body=frames.join(header, []))
         until(lambda: running.status()["tasks"]["running"])
         yield made

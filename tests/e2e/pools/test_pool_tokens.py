@@ -13,7 +13,7 @@ import pytest
 from windfall.client import Client
 from windfall.pools.config import read_pools
 from windfall.server import embedded
-from windfall.wire import VERSION, frames
+from windfall.wire import OLDEST, frames
 
 TOKEN = re.compile(rb"wfp_[A-Za-z0-9._-]+_[0-9a-f]+_[0-9a-f]+(~[A-Za-z0-9._-]+)?_[0-9a-f]{64}")
 
@@ -69,7 +69,7 @@ def test_a_worker_outlives_its_first_token_and_no_token_is_shown_anywhere(tmp_pa
 
 
 def ask(pool: str, host: str) -> bytes:
-    header = {"v": VERSION, "host": host, "boot": "b", "n": 1, "want": 1, "slots": 1, "ad": {"pool": pool}}
+    header = {"v": OLDEST, "host": host, "boot": "b", "n": 1, "want": 1, "slots": 1, "ad": {"pool": pool}}
     return frames.join(json.dumps(header).encode(), [])
 
 

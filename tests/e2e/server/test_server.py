@@ -19,7 +19,7 @@ import pytest
 from windfall.errors import BadInput
 from windfall.pools.kinds import PoolConfig
 from windfall.server.embedded import Options, Running, Server, start
-from windfall.wire import VERSION, frames
+from windfall.wire import OLDEST, frames
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ class Caller:
         return int(answer["job"])
 
     def exchange(self, n: int = 1, **fields: Any) -> tuple[int, Any]:
-        header = {"v": VERSION, "host": "h", "boot": "b", "n": n, "want": 2, "slots": 2, "results": [], **fields}
+        header = {"v": OLDEST, "host": "h", "boot": "b", "n": n, "want": 2, "slots": 2, "results": [], **fields}
         status, content = self.call("POST", "/v1/exchange", frames.join(json.dumps(header).encode(), []))
         if status != 200:
             return status, content
@@ -164,7 +164,7 @@ def test_after_a_gap_in_the_numbers_the_worker_is_asked_what_it_holds(server: Ru
 
 
 def test_an_older_worker_is_told_to_fetch_the_servers_own(server: Running):
-    status, answer = Caller(server).exchange(1, v=VERSION - 1)
+    status, answer = Caller(server).exchange(1, v=OLDEST - 1)
     assert status == 426 and "worker.pyz" in answer["error"]["hint"]
 
 
@@ -270,7 +270,7 @@ def test_what_a_task_wrote_is_only_told_once_it_is_durable_and_follows_offsets(s
     job = caller.submit(1)
     row = caller.exchange(1)[1]["tasks"][0]
     header = {
-        "v": VERSION, "host": "h", "boot": "b", "n": 2, "want": 0, "slots": 2,
+        "v": OLDEST, "host": "h", "boot": "b", "n": 2, "want": 0, "slots": 2,
         "results": [[job, row[1], row[2], "done", 0, 0.0, 0.1, 0.0, 0, 5, 3, 0, None]],
     }  # fmt: skip
     caller.call("POST", "/v1/exchange", frames.join(json.dumps(header).encode(), [b"hello", b"err"]))

@@ -26,7 +26,7 @@ from windfall.pools.kubernetes.manifest import run_script
 from windfall.pools.starting.process_tree import Tree
 from windfall.pools.starting.secrets import ticket
 from windfall.server import embedded
-from windfall.wire import HOST_SECRET, VERSION, frames
+from windfall.wire import HOST_SECRET, OLDEST, VERSION, frames
 
 HOST, ACCOUNT, PYTHON = "a-1-1", "nobody", "/usr/bin/python3"
 LOOK = """
@@ -79,7 +79,15 @@ def booted(folder: Path, data: str) -> Iterator[None]:
 
 def exchange(url: str, token: str, secret: str = "") -> tuple[int, str]:
     """Status and error of somebody who asks for work in the name of the host."""
-    header = {"v": VERSION, "host": HOST, "boot": "mine", "n": 1, "want": 1, "slots": 1, "ad": {"pool": "a"}}
+    header = {
+        "v": VERSION if secret else OLDEST,
+        "host": HOST,
+        "boot": "mine",
+        "n": 1,
+        "want": 1,
+        "slots": 1,
+        "ad": {"pool": "a"},
+    }
     headers = {"Authorization": f"Bearer {token}"} | ({HOST_SECRET: secret} if secret else {})
     body = frames.join(json.dumps(header).encode(), [])
     try:

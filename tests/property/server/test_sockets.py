@@ -25,7 +25,7 @@ from tests.support.server.asgi import InProcess
 from windfall.server import connection
 from windfall.server.limits import Limits
 from windfall.server.web import WebServer
-from windfall.wire import HOST_SECRET, VERSION, frames
+from windfall.wire import HOST_SECRET, OLDEST, VERSION, frames
 from windfall.wire.messages import BAD_TASK, CAUSES
 
 REQUESTS, CONNECTIONS = 60, 12
@@ -80,9 +80,10 @@ class Spoiler:
         ]  # fmt: skip
         ad = {"cpus": 2, "memory_mb": 4096, "pool": "p", "speed": 1.0, "tags": {"a": "b"}, "round_trip_s": 1.0}
         header = {
-            "v": VERSION, "host": pick("hij"), "boot": pick("bbbc"), "n": pick((self.n, self.n, self.n - 1)),
-            "want": pick((0, 1, 3)), "slots": pick((1, 2)), "ad": pick((None, ad)), "results": results, "wait_s": 0,
-            "room": pick((0, 2)), "holds": pick((None, None, [[1, 0, 1]])), "leaving": pick((None, None, None, "idle")),
+            "v": pick((OLDEST, VERSION)), "host": pick("hij"), "boot": pick("bbbc"),
+            "n": pick((self.n, self.n, self.n - 1)), "want": pick((0, 1, 3)), "slots": pick((1, 2)),
+            "ad": pick((None, ad)), "results": results, "wait_s": 0, "room": pick((0, 2)),
+            "holds": pick((None, None, [[1, 0, 1]])), "leaving": pick((None, None, None, "idle")),
         }  # fmt: skip
         attachments = b"ok" * len(results) + pick((b"", b"", b"z"))
         return self.bytes(frames.join(self.message(header), [attachments]))

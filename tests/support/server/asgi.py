@@ -19,7 +19,7 @@ from windfall.server.http.submission import known_policies
 from windfall.server.service import Service
 from windfall.store import open_store
 from windfall.store.contract import Store
-from windfall.wire import VERSION, frames
+from windfall.wire import HOST_SECRET, OLDEST, VERSION, frames
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -127,7 +127,7 @@ class InProcess:
         """The next exchange of a host; the answer's header, or the error."""
         self.n[host] = self.n.get(host, 0) + 1
         header = {
-            "v": VERSION, "host": host, "boot": "b", "n": self.n[host], "want": 1, "slots": 1,
+            "v": spoken(headers), "host": host, "boot": "b", "n": self.n[host], "want": 1, "slots": 1,
             "ad": {} if self.n[host] == 1 else None, **changes,
         }  # fmt: skip
         body = frames.join(json.dumps(header).encode(), [attachments])
@@ -151,6 +151,11 @@ class InProcess:
 
     async def _settled(self) -> None:
         await self.driver.settled()
+
+
+def spoken(headers: dict[str, str] | None) -> int:
+    """The version of the protocol of a host that shows these headers: from 2 on it shows a secret."""
+    return VERSION if HOST_SECRET.lower() in {name.lower() for name in headers or ()} else OLDEST
 
 
 async def _pieces(given: Iterable[bytes] | AsyncIterable[bytes]) -> AsyncIterable[bytes]:

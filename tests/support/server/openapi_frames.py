@@ -12,7 +12,7 @@ import schemathesis
 from hypothesis import strategies as st
 
 from windfall.bags.chunks import encode_lines
-from windfall.wire import VERSION, frames
+from windfall.wire import OLDEST, frames
 
 LINES = encode_lines(["a", "b"])
 CHUNK = {"first": 0, "count": 2, "codec": "lines", "bytes": len(LINES)}
@@ -31,7 +31,7 @@ def tasks(draw: Any) -> bytes:
     return frames.join(json.dumps(header).encode(), [LINES])
 
 
-REPORT = {"v": VERSION, "site": "lab", "host": "rack-1", "boot": "first", "n": 1, "capacity": {"vcpu": 2.0}}
+REPORT = {"v": OLDEST, "site": "lab", "host": "rack-1", "boot": "first", "n": 1, "capacity": {"vcpu": 2.0}}
 REPORT_CHANGES: list[dict[str, Any]] = [
     {}, {"n": 2}, {"n": 3, "tags": ["disk=ssd"]}, {"host": "rack-2"}, {"n": 4, "started": [[1, 0.5]]},
     {"n": 5, "ended": [[1, "exit", 1, 0.0, None, 0, 0, 0, ""]]}, {"n": 6, "leaving": "idle"}, {"v": 0},

@@ -130,10 +130,12 @@ class Pair:
         self.other.start("--standby", *self.options)
         eventually(lambda: self.other.asked("/healthz"), what="the standby answers")
 
-    def start_workers(self, number: int, slots: int = 2, source: str = "") -> None:
+    def start_workers(self, number: int, slots: int = 2, source: str = "", archive: Path | None = None) -> None:
+        """`source`: the folder of another version of Windfall. `archive`: a worker as a server ships it."""
+        program = [*WINDFALL, "worker"] if archive is None else [sys.executable, str(archive)]
         for _ in range(number):
             name = f"w{len(self.workers)}"
-            command = [*WINDFALL, "worker", "--server", self.urls, "--slots", str(slots), "--name", name]
+            command = [*program, "--server", self.urls, "--slots", str(slots), "--name", name]
             command += ["--dir", str(self.directory / name)]
             env = {**os.environ, "WINDFALL_TOKEN": self.token, "TMPDIR": str(self.directory)}
             env |= {"PYTHONPATH": source} if source else {}

@@ -22,7 +22,7 @@ from typing import Any
 from tests.support.server import released
 from windfall.client import Client
 from windfall.server import embedded
-from windfall.wire import HOST_SECRET
+from windfall.wire import ATTEMPT, HOST_SECRET
 
 COMMAND = ["sh", "-c", "cat data.txt data.txt > out.txt; echo $1; test $1 != 3", "sh", "{}"]
 TASKS = 5
@@ -50,6 +50,8 @@ def _handler(recorder: Recorder, port: int) -> type[BaseHTTPRequestHandler]:
         def _pass_on(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             kept: Json = {"method": self.command, "path": self.path, "secret": HOST_SECRET in self.headers}
+            if ATTEMPT in self.headers:
+                kept["attempt"] = self.headers[ATTEMPT]
             kept["body"] = base64.b64encode(body).decode()
             recorder.messages.append(kept)  # in the order in which they came: an answer may be held
             onward = http.client.HTTPConnection("127.0.0.1", port, timeout=60)

@@ -32,7 +32,8 @@ from windfall.drivers.failures import ServerFailed, Uncommitted
 from windfall.drivers.realtime import Realtime
 from windfall.server.http.app import Application
 from windfall.server.http.submission import known_policies
-from windfall.server.service import Service, output_rows
+from windfall.server.outputs import output_rows
+from windfall.server.service import Service
 from windfall.store.contract import Batch, StoreError, StoreFull
 from windfall.store.memory import MemoryStore
 from windfall.wire import HOST_SECRET, VERSION, frames

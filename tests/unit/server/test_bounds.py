@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator
+from hashlib import sha256
 
 import pytest
 
 from tests.support.server.asgi import InProcess
 from windfall.store.contract import Batch, JobRow
-from windfall.wire import VERSION, frames
+from windfall.wire import OLDEST, frames
 
 HUGE = 2**64
 SHA = "0" * 64
@@ -74,14 +75,14 @@ def test_an_ad_that_is_not_one_is_refused_and_the_results_beside_it_are_not_take
 
 def test_an_ad_nested_976_deep_is_refused(server):
     nested = '{"a":' * 976 + "1" + "}" * 976
-    header = f'{{"v":{VERSION},"host":"h","boot":"b","n":1,"want":1,"slots":1,"ad":{nested}}}'
+    header = f'{{"v":{OLDEST},"host":"h","boot":"b","n":1,"want":1,"slots":1,"ad":{nested}}}'
     status, _ = server.call("POST", "/v1/exchange", frames.join(header.encode(), []))
     assert status == 413
 
 
 @pytest.mark.parametrize("depth", [976, 100_000])
 def test_a_field_that_nobody_knows_is_nested_no_deeper_than_others(server, depth):
-    header = f'{{"v":{VERSION},"host":"h","boot":"b","n":1,"want":1,"slots":1,"odd":{"[" * depth + "]" * depth}}}'
+    header = f'{{"v":{OLDEST},"host":"h","boot":"b","n":1,"want":1,"slots":1,"odd":{"[" * depth + "]" * depth}}}'
     status, _ = server.call("POST", "/v1/exchange", frames.join(header.encode(), []))
     assert status == 413
 
@@ -163,7 +164,13 @@ def test_a_checkpoint_of_an_attempt_that_was_never_given_out_is_not_kept(server)
     assert server.exchange(checkpoints=rows)[0] == 200
     assert not server.driver.state.bags[1].progress.saved
     assert server.exchange(checkpoints=[[1, 0, 1, SHA, 1, 1.0]])[0] == 200
-    assert server.driver.state.bags[1].progress.checkpoints == {0: SHA}
+    assert not server.driver.state.bags[1].progress.saved, "its file has not come"
+    saved = sha256(b"saved").hexdigest()
+    assert server.call("PUT", f"/v1/blobs/{saved}", b"saved")[0] == 201
+    assert server.exchange("other", checkpoints=[[1, 0, 1, saved, 5, 1.0]])[0] == 200
+    assert not server.driver.state.bags[1].progress.saved, "another host has that attempt"
+    assert server.exchange(checkpoints=[[1, 0, 1, saved, 5, 1.0]])[0] == 200
+    assert server.driver.state.bags[1].progress.checkpoints == {0: saved}
 
 
 def test_live_output_that_nobody_follows_is_not_kept(server):
@@ -411,7 +418,7 @@ def test_a_whole_task_that_could_not_be_sent_out_is_refused(server, task):
 
 
 def site_exchange(server: InProcess, attachments: bytes = b"", **changes) -> tuple[int, dict]:
-    header = {"v": VERSION, "site": "", "host": "h", "boot": "b", "n": 1, "capacity": {"vcpu": 2}, "tags": []}
+    header = {"v": OLDEST, "site": "", "host": "h", "boot": "b", "n": 1, "capacity": {"vcpu": 2}, "tags": []}
     body = frames.join(json.dumps(header | changes).encode(), [attachments])
     status, answer = server.call("POST", "/v1/site/exchange", body)
     return status, json.loads(bytes(frames.split(answer)[0]) if status == 200 else answer)

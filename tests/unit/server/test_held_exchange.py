@@ -10,7 +10,7 @@ import pytest
 from tests.support.server.asgi import InProcess
 from windfall.core.events import HostsEnded
 from windfall.core.state.hosts.hosts import GONE
-from windfall.wire import VERSION, frames
+from windfall.wire import OLDEST, frames
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def server(tmp_path):
 
 def test_a_worker_that_its_pool_shows_as_ended_gets_no_task_by_the_request_that_it_left_open(server):
     state, driver = server.driver.state, server.driver
-    header = {"v": VERSION, "host": "h", "boot": "b", "n": 1, "want": 1, "slots": 1, "ad": {}, "wait_s": 20.0}
+    header = {"v": OLDEST, "host": "h", "boot": "b", "n": 1, "want": 1, "slots": 1, "ad": {}, "wait_s": 20.0}
     body = frames.join(json.dumps(header).encode(), [])
 
     async def ends_while_it_waits():
@@ -43,7 +43,7 @@ def test_a_worker_that_its_pool_shows_as_ended_gets_no_task_by_the_request_that_
 
 def test_a_host_that_is_woken_for_nothing_waits_on_and_hears_of_the_task_that_comes_next(server):
     driver = server.driver
-    header = {"v": VERSION, "host": "h", "boot": "b", "n": 1, "want": 1, "slots": 1, "ad": {}, "wait_s": 20.0}
+    header = {"v": OLDEST, "host": "h", "boot": "b", "n": 1, "want": 1, "slots": 1, "ad": {}, "wait_s": 20.0}
     body = frames.join(json.dumps(header).encode(), [])
     spec = {"name": "bag", "command": ["echo", "{}"], "source": {"kind": "range", "first": 1, "last": 1}}
     elsewhere = {"policies": {"JobRequirements": 'Host.Pool == "elsewhere"'}}

@@ -18,7 +18,7 @@ from windfall.server.http.workers.live import MOST_FOLLOWED, LiveOutput
 from windfall.server.json_limits import has_above, is_deeper
 from windfall.server.limits import NAMES, Intake, Limits, read_limits
 from windfall.server.service import REMEMBERED_JOBS
-from windfall.wire import VERSION, frames
+from windfall.wire import OLDEST, frames
 
 
 @pytest.fixture
@@ -126,16 +126,20 @@ def test_files_over_the_quota_are_refused_until_some_are_removed(server):
     assert put(server, b"b" * 400) == 201
     status, body = server.call("PUT", f"/v1/blobs/{sha256(b'c').hexdigest()}", b"c")
     assert status == 413 and "windfall forget" in json.loads(body)["error"]["hint"]
-    server.service.uploads.removed(600)
+    server.service.uploads.removed([], 600)
     assert put(server, b"c") == 201
 
 
 def test_a_job_with_more_files_than_a_job_may_have_is_refused(server):
     server.service.intake = Intake(Limits(job_blobs_bytes=10))
-    files = [{"name": name, "sha256": sha256(b"x" * 6).hexdigest(), "size": 6} for name in ("a", "b")]
+    first, second, same = (
+        {"name": name, "sha256": sha256(content * 6).hexdigest(), "size": 6}
+        for name, content in (("a", b"x"), ("b", b"y"), ("c", b"x"))
+    )
     spec = {"name": "n", "command": ["true"], "source": {"kind": "range", "first": 1, "last": 1}}
-    assert server.post("/v1/jobs", {"spec": {**spec, "inputs": files}})[0] == 413
-    assert server.post("/v1/jobs", {"spec": {**spec, "inputs": files[:1]}})[0] == 201
+    status, answer = server.post("/v1/jobs", {"spec": {**spec, "inputs": [first, second]}})
+    assert status == 413 and answer["error"]["code"] == "job-quota" and "job-blobs" in answer["error"]["hint"]
+    assert server.post("/v1/jobs", {"spec": {**spec, "inputs": [first, same]}})[0] == 201, "one file, however named"
 
 
 def test_an_exchange_hands_out_no_more_tasks_than_the_operator_allows(server):
@@ -266,7 +270,7 @@ def test_one_host_too_many_is_told_to_come_back_and_those_that_are_there_go_on(s
     assert server.exchange("a")[0] == 200
     assert server.exchange("b", leaving="idle", want=0)[0] == 200
     assert server.post("/v1/sites", {"name": "lab", "instance": {"vcpu": 1}})[0] == 201
-    header = {"v": VERSION, "site": "lab", "boot": "b", "n": 1, "capacity": {"vcpu": 2}, "tags": []}
+    header = {"v": OLDEST, "site": "lab", "boot": "b", "n": 1, "capacity": {"vcpu": 2}, "tags": []}
     for host, expected in (("s", 200), ("t", 429), ("s", 200)):
         body = frames.join(json.dumps(header | {"host": host}).encode(), [])
         assert server.call("POST", "/v1/site/exchange", body)[0] == expected

@@ -15,12 +15,12 @@ import pytest
 
 from tests.support.server.asgi import InProcess
 from windfall import wire
-from windfall.wire import HOST_SECRET, frames
+from windfall.wire import ATTEMPT, HOST_SECRET, frames
 
 FOLDER = Path(__file__).parents[2] / "data" / "protocol"
 RECORDED = sorted(FOLDER.glob("*.json"))
 NEEDED = {"n", "jobs", "tasks", "cancel", "hand_back", "watch", "next_s", "tell", "stop"}
-"""Fields of an answer that workers of protocol 1 read."""
+"""Fields of an answer that workers of protocols 1 and 2 read."""
 
 
 def test_there_is_a_recording_of_every_version_that_is_served():
@@ -39,6 +39,7 @@ def replay(server: InProcess, recorded: dict[str, Any]) -> None:
     token = server.service.tokens.create("worker", "", 0.0)
     for message in recorded["messages"]:
         headers = {"authorization": f"Bearer {token}"} | ({HOST_SECRET.lower(): "a" * 64} if message["secret"] else {})
+        headers |= {ATTEMPT.lower(): message["attempt"]} if "attempt" in message else {}
         body = base64.b64decode(message["body"])
         is_exchange = message["path"] == "/v1/exchange"
         sent = sent_again(body) if is_exchange else body
@@ -46,7 +47,7 @@ def replay(server: InProcess, recorded: dict[str, Any]) -> None:
         if is_exchange:
             assert status == 200, (message, answer)
             told = json.loads(bytes(frames.split(answer)[0]))
-            assert told["v"] == 1 and told.keys() >= NEEDED
+            assert told["v"] == json.loads(bytes(frames.split(body)[0]))["v"] and told.keys() >= NEEDED
         else:
             assert status == message["status"], (message["method"], message["path"], answer)
 

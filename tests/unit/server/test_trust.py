@@ -17,8 +17,9 @@ from windfall.client.transport import Frame
 from windfall.core.events import PoolsConfigured
 from windfall.core.state.hosts.pools import PoolRules
 from windfall.pools.starting.secrets import ticket
+from windfall.server.http.workers import senders
 from windfall.server.pool_tokens import PoolTokens
-from windfall.wire import HOST_SECRET, VERSION, frames
+from windfall.wire import HOST_SECRET, OLDEST, VERSION, frames
 
 
 @pytest.fixture
@@ -113,7 +114,15 @@ def test_what_a_task_reads_from_user_data_is_worth_nothing_once_its_host_has_enr
 
 def agent(server: InProcess, secret: str, attachments: bytes = b"", **changes) -> tuple[int, bytes]:
     """An exchange of the agent of a site's host that shows a secret."""
-    header = {"v": VERSION, "site": "", "host": "h", "boot": "b", "n": 1, "capacity": {"vcpu": 2}, "tags": []}
+    header = {
+        "v": VERSION if secret else OLDEST,
+        "site": "",
+        "host": "h",
+        "boot": "b",
+        "n": 1,
+        "capacity": {"vcpu": 2},
+        "tags": [],
+    }
     body = frames.join(json.dumps(header | changes).encode(), [attachments])
     shown = {"authorization": f"Bearer {server.token}"} | ({HOST_SECRET.lower(): secret} if secret else {})
     status, _, answer = server.run(server.full("POST", "/v1/site/exchange", body, shown))
@@ -219,3 +228,38 @@ def test_a_result_counts_only_from_the_host_that_holds_the_attempt(server, cause
     assert (tasks["done"], tasks["failed"], tasks["running"]) == (0, 0, 1)
     server.exchange("holder", results=[result()])
     assert server.get("/v1/jobs/1")[1]["tasks"]["done"] == 1
+
+
+@pytest.mark.parametrize("as_", ["checkpoint", "output"])
+def test_a_worker_cannot_read_a_file_of_others_by_naming_it(server, as_):
+    """Who knows a hash does not have the file: naming it must not make it readable."""
+    theirs = sha256(b"a secret of another job").hexdigest()
+    assert server.call("PUT", f"/v1/blobs/{theirs}", b"a secret of another job")[0] == 201
+    server.submit(1, outputs=["out"], max_failures=3)
+    headers = {HOST_SECRET: "mine"}
+    server.exchange("thief", headers=headers)
+    if as_ == "checkpoint":
+        changes = {"checkpoints": [[1, 0, 1, theirs, 23, 1.0]]}
+    else:
+        done = result()
+        done[-1] = {"outputs": [["out", theirs, 23, 0o644]]}
+        changes = {"results": [done]}
+    assert server.exchange("thief", headers=headers, want=1, **changes)[0] == 200
+    token = server.service.tokens.create("worker", "", 0.0)
+    lower = {name.lower(): text for name, text in headers.items()} | {"authorization": f"Bearer {token}"}
+    assert server.run(server.full("GET", f"/v1/blobs/{theirs}", b"", lower))[0] == 404
+    told = server.get("/v1/jobs/1")[1]
+    assert told["tasks"]["done"] == 0 and server.driver.state.bags[1].progress.checkpoints == {}
+
+
+def test_the_files_that_are_known_of_senders_are_bounded_and_the_newest_stay(server, monkeypatch):
+    monkeypatch.setattr(senders, "MOST_SENT", 10)
+    known = senders.Senders(0.0)
+    names = [sha256(b"%d" % number).hexdigest() for number in range(50)]
+    server.exchange("h", headers={HOST_SECRET: "mine"})
+    host = server.service.state.host("h")
+    known.add("mine", names[0])
+    for name in names:
+        known.add("flood", name)
+    assert known.has_sent(host, names[0]), "a flood of one host drops its own"
+    assert sum(map(len, known._sent.values())) <= 10

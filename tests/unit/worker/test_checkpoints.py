@@ -16,7 +16,7 @@ class SlowTransfers:
     def __init__(self) -> None:
         self.under_way: list[tuple[str, object]] = []
 
-    def send(self, files, then) -> None:
+    def send(self, files, then, destinations, attempt) -> None:
         (_, path, _) = files[0]
         self.under_way.append((Path(path).read_text(), then))
 

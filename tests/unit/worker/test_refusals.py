@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from windfall.worker.transport.link import Expired, Refused, TooLarge, Unavailable, check
+from windfall.worker.transport.link import Expired, OtherVersion, Refused, TooLarge, Unavailable, check
 
 
 def answer(code: str, message: str = "m", hint: str = "do this") -> bytes:
@@ -16,7 +16,7 @@ def answer(code: str, message: str = "m", hint: str = "do this") -> bytes:
 @pytest.mark.parametrize(
     ("status", "code", "kind", "exit_code"),
     [
-        (426, "wrong-version", Refused, 2),
+        (426, "wrong-version", OtherVersion, 2),
         (409, "used-id", Refused, 2),
         (403, "ticket-used", Refused, 3),
         (401, "bad-token", Refused, 3),

@@ -25,6 +25,8 @@ _SHOWN_LINES = 3
 _WORTH_SAYING_S = 1.0
 _ADVICE = {
     "no-cwd": "make the directory on every host, or leave --cwd out: each task then has one of its own (--input FILE)",
+    "quota": "write less, send outputs to a store (PATH=s3://...), or have the server take more (windfall server "
+    "--limit job-blobs=SIZE); then windfall retry",
 }
 """Cause -> what to do about it, where no output of the task would say so."""
 

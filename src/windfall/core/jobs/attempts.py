@@ -96,6 +96,12 @@ def holder(bag: Bag, task: int, number: int) -> int | None:
     return bag.attempts.released.get(task, {}).get(number) if attempt is None else attempt.host
 
 
+def last_holder(bag: Bag, task: int, number: int) -> int | None:
+    """The number of the host that has this attempt, or had it until it restarted or left; None: nobody has."""
+    live = bag.attempts.find(task, number)
+    return live.host if live is not None else holder(bag, task, number)
+
+
 def _unhold(state: State, bag: Bag, task: int, attempt: Attempt, waste: str, ran_s: float = inf) -> Host | None:
     """Its host, if it is known, need not report it any more; its units are free only when it does."""
     hosts, of_fleets = state.hosts, state.fleet.book.of_job

@@ -35,6 +35,7 @@ from windfall.core.state.jobs.causes import (
     LOSS_CODES,
     NO_DIRECTORY,
     OUT_OF_MEMORY,
+    OVER_QUOTA,
     SUCCESS,
     UNRENDERED,
 )
@@ -159,7 +160,7 @@ def judge(state: State, result: Result, reporter: int, t: float) -> int:
     rules = bag.classes[bag.class_of(result.task)]
     if others:
         return OTHERS_RUN
-    if result.cause == UNRENDERED:
+    if result.cause in (UNRENDERED, OVER_QUOTA):
         # Another attempt would end the same way.
         return FAILED_FOR_GOOD
     return FAILED_FOR_GOOD if bag.columns.failures[result.task] + 1 >= rules.max_failures else RETRIED

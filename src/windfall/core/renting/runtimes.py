@@ -9,6 +9,7 @@ from typing import Any
 
 from windfall.core.decisions import ACCEPTED, CheckpointKept
 from windfall.core.events import CheckpointSaved, Result, TaskClass
+from windfall.core.jobs import attempts
 from windfall.core.state.hosts.hosts import Host
 from windfall.core.state.jobs.attempts import Attempt
 from windfall.core.state.jobs.bags import Bag
@@ -74,10 +75,14 @@ def _sample_s(state: State, bag: Bag, host: Host | None, result: Result) -> floa
 
 
 def on_checkpoint_saved(state: State, event: CheckpointSaved, policies: Any) -> CheckpointKept:
-    """Of an attempt that was never handed out no checkpoint is kept."""
+    """Only the host that has an attempt, or had it until it restarted or left, may save a checkpoint of it."""
     bag = state.bags.get(event.job)
     if bag is None or not 0 <= event.task < bag.total or not 0 < event.attempt <= bag.columns.attempts[event.task]:
         return CheckpointKept(0.0, kept=False)
+    if event.host:
+        host = state.hosts.by_name.get(event.host)
+        if host is None or host.number != attempts.last_holder(bag, event.task, event.attempt):
+            return CheckpointKept(0.0, kept=False)
     if event.run_s is None:
         return CheckpointKept(event.saved_s)
     return CheckpointKept(progress_s(state, event.job, event.task, event.attempt, event.run_s))

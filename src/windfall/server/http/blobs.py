@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +15,7 @@ from windfall.server.http import scoped
 from windfall.server.http.uploads import PIECE_BYTES
 from windfall.server.limits import TooLarge
 from windfall.server.service import NotFound, Service
+from windfall.wire import HOST_SECRET
 
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
@@ -30,8 +30,7 @@ def _sha(request: Request) -> str:
 async def _size(service: Service, request: Request, sha: str) -> int | None:
     """Bytes of a blob; None if there is none, or if the sender of the request may not read it."""
     if scoped.may_read(service, request, sha):
-        service.uploads.touch(sha)
-        return await asyncio.to_thread(service.store.blob_size, sha)  # a database or an object store is asked
+        return await service.uploads.look(sha)
     if isinstance(service.driver, Following):
         raise service.driver.refusal()  # it may not know yet what the host was given
     return None
@@ -58,13 +57,30 @@ def pieces_of(service: Service, sha: str) -> Iterator[bytes]:
 
 
 async def put(service: Service, request: Request) -> tuple[int, dict[str, Any]]:
-    """Written while it arrives; a wrong hash leaves nothing behind. Who may not read a blob has to send all of it."""
+    """Written while it arrives; a wrong hash leaves nothing behind. Who may not read a blob has to send all of it.
+
+    What a host sends for an attempt that it has counts towards the quota of the job.
+    """
     sha, uploads = _sha(request), service.uploads
     length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length[:18]) > uploads.max_bytes:
+    announced = int(length[:18]) if length.isdecimal() else 0
+    if announced > uploads.max_bytes:
         raise TooLarge(f"a blob of {length[:18]} bytes", limit=uploads.max_bytes)
     size = await _size(service, request, sha)
     if size is not None:
-        return 200, {"sha256": sha, "bytes": size}
-    async with uploads.turn():
-        return 201, {"sha256": sha, "bytes": await uploads.receive(sha, request.stream().__aiter__())}
+        return 200, {"sha256": sha, "bytes": size}  # whoever may read it may name it
+    key = scoped.attempt_of(service, request) if service.job_files.is_limited else None
+    sending = None if key is None else await service.job_files.sending(key, sha)
+    try:
+        if sending is not None:
+            sending.announce(announced)
+        async with uploads.turn():
+            pieces = request.stream().__aiter__()
+            size = await uploads.receive(sha, pieces, None if sending is None else sending.take)
+        if sending is not None:
+            sending.kept(size)
+    finally:
+        if sending is not None:
+            sending.end()
+    service.senders.add(request.headers.get(HOST_SECRET, ""), sha)
+    return 201, {"sha256": sha, "bytes": size}

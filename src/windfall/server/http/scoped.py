@@ -9,6 +9,8 @@ from __future__ import annotations
 from starlette.requests import Request
 
 from windfall.bags.rendering import Renderer
+from windfall.core.events import Key
+from windfall.core.jobs.attempts import last_holder
 from windfall.core.state.hosts.hosts import Host
 from windfall.core.state.jobs.bags import Bag
 from windfall.drivers.following import Following
@@ -16,10 +18,10 @@ from windfall.errors import WindfallError
 from windfall.server.auth import Bearer, Forbidden
 from windfall.server.host_secrets import hashed, shows_none
 from windfall.server.pool_tokens import PoolToken, TicketUsed
-from windfall.server.queries.by_reference import bag_of
+from windfall.server.queries.by_reference import bag_of, decimal
 from windfall.server.service import Service
 from windfall.store.contract import StoreError
-from windfall.wire import HOST_SECRET
+from windfall.wire import ATTEMPT, HOST_SECRET, WITH_SECRET
 
 JOB = "/v1/jobs/{job}"
 WITHOUT_JOB = frozenset(
@@ -35,6 +37,8 @@ WORKERS = frozenset({"worker", "pool"})
 def admit(service: Service, request: Request, path: str, bearer: Bearer) -> None:
     """Remember who asks; of a token of one user, refuse what is not that user's. `path`: that of the route."""
     request.state.bearer = bearer
+    if bearer.role in WORKERS and service.intake.limits.protocol >= WITH_SECRET and HOST_SECRET not in request.headers:
+        raise Forbidden("this server asks every host for its secret", hint=f"show it: {HOST_SECRET}")
     if bearer.of is not None and bearer.of.once:
         _check_ticket(service, request, bearer.of)
     if not bearer.user:
@@ -78,10 +82,24 @@ def may_read(service: Service, request: Request, sha256: str) -> bool:
     shown, hosts = hashed(secret), (host for host in service.state.hosts.values() if host.held)
     # Workers that show no secret cannot be told from each other here: they read the files of all of them.
     asking = (host for host in hosts if (host.access.secret == shown if secret else shows_none(host)))
-    return any(_takes(service, host, sha256) for host in asking)
+    return any(takes(service, host, sha256) for host in asking)
 
 
-def _takes(service: Service, host: Host, sha256: str) -> bool:
+def attempt_of(service: Service, request: Request) -> Key | None:
+    """The attempt that a file is sent for, if its sender has it; None of other senders, and of what names none."""
+    numbers = [decimal(part) for part in request.headers.get(ATTEMPT, "").split(".")]
+    secret = request.headers.get(HOST_SECRET, "")
+    if len(numbers) != 3 or None in numbers or not secret:
+        return None
+    job, task, attempt = (number or 0 for number in numbers)
+    bag = service.state.bags.get(job)
+    if bag is None:
+        return None
+    host = service.state.hosts.get(last_holder(bag, task, attempt) or 0)
+    return (job, task, attempt) if host is not None and host.access.secret == hashed(secret) else None
+
+
+def takes(service: Service, host: Host, sha256: str) -> bool:
     """Whether a task that the host holds has the blob as an input or as its checkpoint."""
     seen: set[int] = set()
     for job, task, attempt in host.held:

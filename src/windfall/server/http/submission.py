@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,10 +15,10 @@ from windfall.api.asking import Admission
 from windfall.api.requests import CancelBody, Changes, RetryBody, SubmitBody, read_changes
 from windfall.api.small import Forgotten, Submitted, Total
 from windfall.bags import spec as specs
-from windfall.bags.chunks import Chunk, check_chunk
+from windfall.bags.chunks import Chunk, check_chunk, decode
 from windfall.bags.outline import outlined
 from windfall.bags.rendering import Renderer
-from windfall.bags.spec import JobSpec, parse_memory
+from windfall.bags.spec import InputFile, JobSpec, TaskRow, parse_memory
 from windfall.bounds import Count, TaskCount, read_json
 from windfall.core import events as ev
 from windfall.core.decisions import JobLetGo, JobTaken, TasksChosen
@@ -31,6 +32,7 @@ from windfall.server.http import scoped, workflows
 from windfall.server.http.bodies import limited_body, typed_body
 from windfall.server.http.supply.fleets import check_fleet
 from windfall.server.http.supply.machines import check_rented
+from windfall.server.job_files import JobQuota, size_of_inputs
 from windfall.server.json_limits import check_json
 from windfall.server.limits import DEFAULTS, Limits, TooLarge
 from windfall.server.queries.one_job import job_status
@@ -134,7 +136,7 @@ async def submit(service: Service, request: Request) -> tuple[int, Submitted]:
     _check_total(service, max(count, 0 if shape is None else shape.tasks))
     if shape is not None and shape.tasks and body.seal:
         raise BadInput("a workflow is sealed when its tasks have been sent")
-    _check_inputs(service, spec)
+    await _check_inputs(service, spec)
     check_rented(service, spec, shape is not None or bool(spec.like))
     check_fleet(service, spec, shape is not None or bool(spec.like))
     _check_validator(service, spec)
@@ -181,12 +183,13 @@ async def _admitted(service: Service, spec: JobSpec, body: SubmitBody, user: str
     return await refuse_late(service, spec.fleet, asked, spec.confidence, body.late == "reject", user)
 
 
-def _check_inputs(service: Service, spec: JobSpec) -> None:
+async def _check_inputs(service: Service, spec: JobSpec) -> None:
     """Refuse a job whose files are more than the operator allows one job."""
-    size, limit = sum(file.size for file in (*spec.inputs, *spec.files)), service.intake.limits.job_blobs_bytes
-    if size > limit:
-        hint = f"at most {limit:,} bytes of files a job (windfall server --limit job-blobs=SIZE)"
-        raise TooLarge(f"the files of this job have {size:,} bytes", limit=limit, hint=hint)
+    jobs, files = service.job_files, (*spec.inputs, *spec.files)
+    if files and jobs.is_limited:
+        size = await asyncio.to_thread(size_of_inputs, service.store, files)
+        if size > jobs.limit_bytes:
+            raise JobQuota(0, size, jobs.limit_bytes)
 
 
 def _check_total(service: Service, total: int) -> None:
@@ -242,6 +245,8 @@ async def add_tasks(service: Service, request: Request) -> tuple[int, Total]:
     # The job is looked for when the body is here: while it arrives, the job may be forgotten.
     limits = service.intake.limits
     header, chunks = read_chunks(await limited_body(request), limits)
+    if service.job_files.is_limited:
+        await _count_inputs(service, service.bag(request.path_params["job"]), chunks)
     bag = service.bag(request.path_params["job"])
     if bag.sealed:
         if all(chunk.first + chunk.count <= bag.total for chunk in chunks):
@@ -279,6 +284,22 @@ async def add_tasks(service: Service, request: Request) -> tuple[int, Total]:
     if events:
         await service.driver.submit(events, kept)
     return 200, {"total": bag.total}
+
+
+async def _count_inputs(service: Service, bag: Bag, chunks: list[Chunk]) -> None:
+    """Refuse tasks that take more files than the operator allows one job."""
+    spec, most = service.spec(bag.number), service.intake.limits.decompressed_bytes
+    if spec.source.kind != "tasks":
+        return
+    inputs: list[InputFile] = []
+    for chunk in chunks:
+        if chunk.first + chunk.count > bag.total:
+            check_chunk(spec, chunk, most)
+            for task in decode(chunk.codec, chunk.data, chunk.count, most):
+                assert isinstance(task, TaskRow)
+                inputs += task.inputs or ()
+    if inputs:
+        await service.job_files.add_inputs(bag.number, inputs)
 
 
 def _refuse_append(bag: Bag) -> None:

@@ -12,7 +12,7 @@ import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -31,6 +31,8 @@ TURN_S = 5.0
 """How long an upload waits for its turn before its sender is told to come back."""
 STALLED_S = 60.0
 """Seconds without a byte after which an upload is given up."""
+REMEMBERED_SIZES = 100_000
+"""Blobs whose sizes are kept in mind: a result names its outputs soon after they were sent."""
 T = TypeVar("T")
 
 
@@ -55,6 +57,9 @@ class Uploads:
         self.touched: set[str] = set()
         """Blobs that somebody has sent or asked for since the last look for those that nobody needs (sweeping.py)."""
         self.removing: set[str] = set()
+        self.unnamed = 0
+        """How often something was sent that nobody names: the sweeper looks for it."""
+        self._sizes: dict[str, int] = {}
         self._turns = asyncio.Semaphore(at_once)
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="blobs")
 
@@ -79,8 +84,29 @@ class Uploads:
             raise TooBusy(f"blob {sha256[:12]} is being removed", hint=f"try again in {RETRY_AFTER_S} s")
         self.touched.add(sha256)
 
-    async def receive(self, sha256: str, pieces: AsyncIterator[bytes]) -> int:
-        """Keep what arrives, if it is what its name says; its size."""
+    async def look(self, sha256: str) -> int | None:
+        """Bytes of a blob that somebody needs from now on, as the store says; None if there is none."""
+        self.touch(sha256)
+        size = await asyncio.to_thread(self._store.blob_size, sha256)  # a database or an object store is asked
+        if size is not None:
+            self._remember(sha256, size)
+        return size
+
+    async def size(self, sha256: str) -> int | None:
+        """The same; the store is not asked for a blob that has come lately."""
+        self.touch(sha256)
+        known = self._sizes.get(sha256)
+        return await self.look(sha256) if known is None else known
+
+    def _remember(self, sha256: str, size: int) -> None:
+        if len(self._sizes) >= REMEMBERED_SIZES:
+            del self._sizes[next(iter(self._sizes))]
+        self._sizes[sha256] = size
+
+    async def receive(
+        self, sha256: str, pieces: AsyncIterator[bytes], take: Callable[[int], None] | None = None
+    ) -> int:
+        """Keep what arrives, if it is what its name says; its size. `take`: is told of every piece, and may refuse."""
         self.touch(sha256)
         if self._quota_bytes < MAX_INTEGER and self._kept_bytes is None:
             self._kept_bytes = await self._in_thread(lambda: sum(size for _, size in self._store.blobs()))
@@ -93,6 +119,8 @@ class Uploads:
                 if size > self.max_bytes:
                     raise TooLarge(f"a blob of more than {self.max_bytes:,} bytes", limit=self.max_bytes)
                 self._refuse_over_quota()
+                if take is not None:
+                    take(len(piece))
                 gathered += piece
                 if len(gathered) >= PIECE_BYTES:
                     full, gathered = bytes(gathered), bytearray()
@@ -100,6 +128,7 @@ class Uploads:
             kept = await self._in_thread(lambda: incoming.finish(bytes(gathered)))
             if self._kept_bytes is not None:
                 self._kept_bytes += kept
+            self._remember(sha256, kept)
             return kept
         finally:
             self._arriving_bytes -= size
@@ -113,10 +142,12 @@ class Uploads:
                 limit=self._quota_bytes, hint="forget jobs that are not needed: windfall forget --older-than 30d",
             )  # fmt: skip
 
-    def removed(self, count: int) -> None:
-        """Take the size of removed blobs off what is counted."""
+    def removed(self, blobs: Iterable[str], size: int) -> None:
+        """Take removed blobs, of `size` bytes together, off what is counted."""
+        for blob in blobs:
+            self._sizes.pop(blob, None)
         if self._kept_bytes is not None:
-            self._kept_bytes -= count
+            self._kept_bytes -= size
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._writers, call)

@@ -28,12 +28,13 @@ from windfall.core.state.jobs.bags import FINAL, Bag
 from windfall.core.state.jobs.columns import FAILED, STATE_NAMES
 from windfall.errors import BadInput, WindfallError
 from windfall.server.http import scoped, workflows
+from windfall.server.outputs import output_rows
 from windfall.server.queries import failures
 from windfall.server.queries.by_reference import bag_of
 from windfall.server.queries.one_job import job_status
 from windfall.server.queries.renting import money
 from windfall.server.queries.status import exit_code, host_row, recovered, task_row, tasks_in
-from windfall.server.service import NotFound, Service, decimal, output_rows
+from windfall.server.service import NotFound, Service, decimal
 from windfall.store.contract import Store
 from windfall.wire import frames
 from windfall.wire.messages import CAUSES

@@ -37,7 +37,7 @@ from windfall.errors import BadInput
 from windfall.placement.model import LARGEST_AMOUNT
 from windfall.server.host_secrets import newly_known
 from windfall.server.http.bodies import limited_body
-from windfall.server.http.workers.exchange import UsedId, check_room, open_frame
+from windfall.server.http.workers.exchange import UsedId, check_room, check_shown, open_frame
 from windfall.server.limits import DEFAULTS, Limits
 from windfall.server.service import Service
 from windfall.store.contract import Batch, OutputRow
@@ -87,6 +87,7 @@ async def exchange(service: Service, request: Request) -> Response:
     owned = the_site(service, ask)
     known = owned.hosts.get(ask.host)
     secret, is_there = request.headers.get(HOST_SECRET, ""), known is not None and known.state != GONE
+    check_shown(ask.v, secret)
     before = ("", "") if known is None else (known.secret, known.boot)
     shown = newly_known(*before, is_there, ask.host, secret, ask.boot)
     if known is None:

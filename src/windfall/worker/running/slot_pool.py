@@ -27,7 +27,7 @@ from windfall.worker.running.specs import JobSpec, Specs
 from windfall.worker.running.window import shrink
 from windfall.worker.transport.checkpoints import Checkpoints
 from windfall.worker.transport.outbox import Result
-from windfall.worker.transport.transfers import Failed, Transfers
+from windfall.worker.transport.transfers import Failed, OverQuota, Transfers
 
 _BALANCE_S = 0.05
 """Seconds that an attempt has to run before tasks waiting behind it move to an idle slot."""
@@ -375,7 +375,7 @@ class SlotPool:
             files, folder = more.pop("files"), more.pop("folder")
             held.slot = None
             self._transfers.send(
-                files, lambda sent: self._sent_outputs(held, result, folder, sent), held.spec.destinations
+                files, lambda sent: self._sent_outputs(held, result, folder, sent), held.spec.destinations, held.key
             )
         elif cause == m.PREEMPTED and held.spec.checkpoint_s is not None:
             # The checkpoint written in the grace time holds the most progress.
@@ -397,7 +397,7 @@ class SlotPool:
         more = dict(result.more or {})
         if isinstance(sent, Failed):
             more["text"] = f"a declared output could not be sent: {sent}"
-            result = result._replace(cause=m.OUTPUTS)
+            result = result._replace(cause=m.QUOTA if isinstance(sent, OverQuota) else m.OUTPUTS)
         else:
             more["outputs"] = [row for row in sent if len(row) == 4]
             if stored := [row for row in sent if len(row) > 4]:

@@ -18,12 +18,12 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from windfall.wire import VERSION, frames
+from windfall.wire import VERSION, frames, is_served
 from windfall.wire import messages as m
 from windfall.worker import identity
 from windfall.worker.running import system, workdir
 from windfall.worker.site.instances import CommandInstance, Cores, End, WorkerInstance
-from windfall.worker.transport.link import Address, Link, Refused
+from windfall.worker.transport.link import Address, Link, OtherVersion, Refused
 
 _TICK_S = 0.5
 _GAP_S = 0.04
@@ -71,6 +71,8 @@ class SiteAgent:
         """Ends that are not reported yet, or not acknowledged."""
         self._sent: tuple[list[int], list[int]] = ([], [])
         self._n = 0
+        self._protocol = VERSION
+        """The version that is spoken; the one before once a server has said that it is older."""
         self._version = ""
         self._next_s = 1.0
         self._wait_s = 0.0
@@ -246,7 +248,7 @@ class SiteAgent:
         self._said_goodbye = goodbye
         self._wait_s = 0.0 if goodbye or self._has_news() else max(0.05, min(20.0, 0.8 * self._next_s))
         header = {
-            "v": VERSION,
+            "v": self._protocol,
             "site": self._options.site,
             "host": self.host,
             "boot": self._boot,
@@ -271,6 +273,13 @@ class SiteAgent:
         if outcome is None:
             return
         self._in_flight = False
+        if isinstance(outcome, OtherVersion) and is_served(self._protocol - 1):
+            # An older server, as before its upgrade. It has not counted the exchange: say the same in its version.
+            self._protocol -= 1
+            self._say(f"the server is older; going on with version {self._protocol} of the protocol")
+            self._said_goodbye = False
+            self._n -= 1
+            return
         if isinstance(outcome, Refused):
             self._say(str(outcome), always=True)
             self._exit_code = outcome.exit_code

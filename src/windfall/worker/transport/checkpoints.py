@@ -88,7 +88,7 @@ class Checkpoints:
                 self.rows.append([*held.key, sha256, size, round(run_s, 3)])
             go_on()
 
-        self._transfers.send([("checkpoint", copy, 0o600)], sent)
+        self._transfers.send([("checkpoint", copy, 0o600)], sent, (), held.key)
 
     def forget(self, held: Held) -> None:
         """The attempt has ended."""

@@ -44,12 +44,16 @@ class Expired(Refused):
     """The token has ended; the exchange may bring a new one."""
 
 
-class TooLarge(Exception):
-    """The exchange is over the server's limit."""
+class OtherVersion(Refused):
+    """The server does not speak this version of the protocol."""
 
-    def __init__(self, limit_bytes: int | None) -> None:
-        super().__init__("too large")
-        self.limit_bytes = limit_bytes
+
+class TooLarge(Exception):
+    """It is over a limit of the server: its message, and `code`, the limit's name."""
+
+    def __init__(self, limit_bytes: int | None, message: str = "too large", code: str = "") -> None:
+        super().__init__(message)
+        self.limit_bytes, self.code = limit_bytes, code
 
 
 class Unavailable(Exception):
@@ -124,12 +128,14 @@ def check(status: int, body: bytes, headers: Any) -> None:
     if status in (401, 403):
         kind = Expired if error.get("code") == "expired-token" else Refused
         raise kind(f"the server refuses this token: {said}", 3)
-    if status in (409, 426) or (status == 400 and error.get("code")):
+    if status == 426:
+        raise OtherVersion(said, 2)
+    if status == 409 or (status == 400 and error.get("code")):
         # Of the server itself: the same message would be refused again and again.
         raise Refused(said, 2)
     if status == 413:
         limit = error.get("limit")
-        raise TooLarge(int(limit) if isinstance(limit, (int, float)) else None)
+        raise TooLarge(int(limit) if isinstance(limit, (int, float)) else None, said, str(error.get("code") or ""))
     retry_after_s = 0.0
     with contextlib.suppress(TypeError, ValueError):
         retry_after_s = min(30.0, float(headers.get("Retry-After")))

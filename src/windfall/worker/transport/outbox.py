@@ -39,9 +39,10 @@ class Result(NamedTuple):
     def size_bytes(self) -> int:
         return len(self.stdout) + len(self.stderr) + len(self.value) + 200
 
-    def row(self, now_s: float) -> list[Any]:
+    def row(self, now_s: float, version: int) -> list[Any]:
+        cause = m.OUTPUTS if self.cause == m.QUOTA and version < 2 else self.cause
         return [
-            self.job, self.task, self.attempt, self.cause, self.exit_code, round(max(0.0, now_s - self.ended_s), 6),
+            self.job, self.task, self.attempt, cause, self.exit_code, round(max(0.0, now_s - self.ended_s), 6),
             round(self.run_s, 6), round(self.cpu_s, 6), self.rss_bytes,
             len(self.stdout), len(self.stderr), len(self.value), self.more,
         ]  # fmt: skip
@@ -93,6 +94,11 @@ class Outbox:
         if self._on_disk and not self._waiting:
             self._spool.clear()
             self._on_disk = 0
+
+    def put_back(self) -> None:
+        """The exchange was not taken: its results go with the next one."""
+        sent, self._sent = self._sent, []
+        self._waiting.extendleft(reversed(sent))
 
     def too_large(self, limit_bytes: int | None) -> None:
         """The exchange was too large: put its results back and send fewer next time; cut a single large one."""

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, List, Sequence
 
+from windfall.wire import ATTEMPT
 from windfall.worker.transport import link, stores
 
 _THREADS = 3
@@ -33,6 +34,10 @@ Outputs = List[List[Any]]  # evaluated when imported, and Python 3.8 has no list
 
 class Failed(Exception):
     """The transfer cannot succeed; a retry does not help."""
+
+
+class OverQuota(Failed):
+    """The files of the job would be more than the server lets one job have."""
 
 
 class Transfers:
@@ -73,13 +78,16 @@ class Transfers:
         files: list[tuple[str, str, int]],
         callback: Callable[[Outputs | Failed], None],
         destinations: Sequence[tuple[str, str]] = (),
+        attempt: tuple[Any, Any, int] | None = None,
     ) -> None:
-        """Send the outputs `(name, path, mode)`; the callback gets their rows, or the error.
+        """Send the outputs `(name, path, mode)` of an attempt; the callback gets their rows, or the error.
 
         `destinations`: patterns of those that go to a store, with its address, which is the fifth field of their rows.
         """
+        shown = "" if attempt is None else ".".join(map(str, attempt))
         self._start(
-            lambda carrier: [carrier.send(*file, destination_of(file[0], destinations)) for file in files], callback
+            lambda carrier: [carrier.send(*file, destination_of(file[0], destinations), shown) for file in files],
+            callback,
         )
 
     def finish(self) -> None:
@@ -171,13 +179,13 @@ class _Carrier:
         self._insist(attempt)
         return found[0]
 
-    def send(self, name: str, path: str, mode: int, address: str = "") -> list[Any]:
+    def send(self, name: str, path: str, mode: int, address: str = "", attempt: str = "") -> list[Any]:
         if address:
             sent: list[tuple[str, int]] = []
             self._insist(lambda: sent.append(stores.put(address, path)))
             return [name, *sent[0], mode, address]
         sha256, size = _digest(path)
-        self._insist(lambda: self._send_once(sha256, path, size))
+        self._insist(lambda: self._send_once(sha256, path, size, attempt))
         return [name, sha256, size, mode]
 
     def _insist(self, attempt: Callable[[], None]) -> None:
@@ -198,8 +206,9 @@ class _Carrier:
                 pass  # the next exchange brings a new one, or ends the worker
             except link.Refused as refusal:
                 raise Failed(str(refusal)) from None
-            except link.TooLarge:
-                raise Failed("larger than the server takes") from None
+            except link.TooLarge as over:
+                kind = OverQuota if over.code == "job-quota" else Failed
+                raise kind(f"larger than the server takes: {over}") from None
             except link.Unavailable as unavailable:
                 # What the server asks for is the least; the rest spreads the senders out.
                 pause_s = unavailable.retry_after_s
@@ -239,7 +248,7 @@ class _Carrier:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(partial)
 
-    def _send_once(self, sha256: str, path: str, size: int) -> None:
+    def _send_once(self, sha256: str, path: str, size: int, attempt: str) -> None:
         response = self._request("HEAD", sha256)
         response.read()
         if response.status == 200:
@@ -247,18 +256,22 @@ class _Carrier:
         if response.status != 404:
             link.check(response.status, b"", response.headers)
         with open(path, "rb") as file:
-            response = self._request("PUT", sha256, file, size)
+            response = self._request("PUT", sha256, file, size, attempt)
             body = response.read()
         if response.status in (400, 422):
             raise _Damaged(f"{os.path.basename(path)} changed while it was sent")
         link.check(response.status, body, response.headers)
 
-    def _request(self, method: str, sha256: str, body: Any = None, size: int = 0) -> http.client.HTTPResponse:
+    def _request(
+        self, method: str, sha256: str, body: Any = None, size: int = 0, attempt: str = ""
+    ) -> http.client.HTTPResponse:
         if self._connection is None:
             self._connection = self._address.connect()
         headers = dict(self._address.headers)
         if body is not None:
             headers.update({"Content-Length": str(size), "Content-Type": "application/octet-stream"})
+        if attempt:
+            headers[ATTEMPT] = attempt
         self._connection.request(method, self._address.path(f"/v1/blobs/{sha256}"), body, headers)
         if self._connection.sock is not None:
             self._connection.sock.settimeout(self._address.answer_s)

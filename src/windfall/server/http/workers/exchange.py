@@ -44,6 +44,7 @@ from windfall.core.state.hosts.hosts import GONE, Host
 from windfall.core.state.renting.fleet import HIBERNATED, MachineState, machine_of
 from windfall.errors import BadInput, WindfallError
 from windfall.server.host_secrets import newly_shown
+from windfall.server.http.workers import result_files
 from windfall.server.http.workers.fingerprints import fingerprint
 from windfall.server.http.workers.handing_out import HandedOut, fail, hand_out, take_back
 from windfall.server.json_limits import check_json
@@ -51,7 +52,7 @@ from windfall.server.limits import DEFAULTS, Limits, TooBusy, TooLarge
 from windfall.server.pool_tokens import PoolToken, check_host
 from windfall.server.service import Service
 from windfall.store.contract import Batch, OutputRow
-from windfall.wire import VERSION, frames, is_served
+from windfall.wire import HOST_SECRET, VERSION, WITH_SECRET, frames, is_served
 from windfall.wire.messages import BAD_TASK, CAUSES, DISAGREED, DONE
 
 CAUSE_CODES = {cause: code for code, cause in enumerate(CAUSES) if cause not in (BAD_TASK, DISAGREED)}
@@ -75,6 +76,7 @@ ResultRow = tuple[
     Count, Count, Count, str, Exit | None, Ago, Ago, Ago, Count, Count, Count, Count, More | None
 ]  # fmt: skip
 AttemptRow = tuple[Count, Count, Count]
+CheckpointRow = tuple[Count, Count, Count, Sha256, Count, Ago]
 Rows = Meta(max_length=MAX_RESULTS)
 
 
@@ -95,7 +97,7 @@ class Ask(Struct):
     holds: Annotated[list[AttemptRow], Meta(max_length=MAX_HELD)] | None = None
     live: Annotated[list[tuple[Count, Count, Count, Count, Count, Count, Count]], Rows] = []
     leaving: Text | None = None
-    checkpoints: Annotated[list[tuple[Count, Count, Count, Sha256, Count, Ago]], Rows] = []
+    checkpoints: Annotated[list[CheckpointRow], Rows] = []
     room: Count = 0
 
 
@@ -129,6 +131,7 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
     driver = service.driver
     state, now = driver.state, driver.clock()
     host = state.hosts.by_name.get(ask.host)
+    check_shown(ask.v, secret)
     shown = newly_shown(host, ask.host, secret, ask.boot)
     if host is None or host.state == GONE:
         check_room(service)
@@ -138,13 +141,16 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
     repeated = host is not None and host.session.n == ask.n and host.session.boot == ask.boot
     events: list[AnyEvent] = []
     outputs: list[tuple[Key, bytes]] = []
+    sent: dict[Key, dict[str, int]] = {}
     if not repeated:
+        if any(row[12] is not None for row in ask.results):
+            sent = await result_files.check_outputs(service, ask)
         outputs = take_attachments(service, ask, attachments)
         voting = {row[0] for row in ask.results if (bag := state.bags.get(row[0])) is not None and bag.rules.quorum}
         digests = await digests_of(service, ask, outputs, voting) if voting else {}
         # Before the results: what a preempted attempt saved last must be there when its task is handed out again.
         if ask.checkpoints:
-            events += checkpoint_events(ask, now)
+            events += checkpoint_events(ask, now, await result_files.check_checkpoints(service, ask))
         if ask.results:
             events += result_events(ask, now, digests)
     if state.fleet.there and (machine := _hibernated(service, ask.host)) is not None:
@@ -155,8 +161,14 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
         room = min(room, most - want)
     leaving = ask.leaving[:MAX_LEAVING_CHARS] if ask.leaving else ask.leaving
     events.append(HostAsked(now, ask.host, ask.boot, ask.n, want, ask.slots, ask.ad, leaving, ask.holds, room, shown))
-    rows = (lambda made: Batch(outputs=output_rows(made, outputs))) if outputs else None
-    records = await driver.submit(events, rows)
+
+    def rows(made: list[Record]) -> Batch:
+        kept = output_rows(made, outputs)
+        if sent:
+            result_files.judged(service, sent, kept)
+        return Batch(outputs=kept)
+
+    records = await driver.submit(events, rows if outputs else None)
     answer = _answer_of(records[-1])
     if answer.refused:
         raise UsedId(f"exchange {ask.n} of '{ask.host}' is older than the last one: {answer.refused}")
@@ -179,6 +191,13 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
         records = await service.driver.submit([again])
         answer = _answer_of(records[-1])
     return await _told(service, ask, answer, token, waited_s, began_s)
+
+
+def check_shown(version: int, secret: str) -> None:
+    """Refuse a host that shows no secret although its version of the protocol has them."""
+    if version >= WITH_SECRET and not secret:
+        hint = f"make one of 64 hexadecimal digits, and send it with every request: {HOST_SECRET}"
+        raise BadInput(f"version {version} of the protocol asks every host for a secret", hint=hint, code="no-secret")
 
 
 def check_room(service: Service) -> None:
@@ -238,9 +257,10 @@ def open_frame(
         raise BadInput(f"not {what}: {error}") from None
     except BROKEN as error:
         raise broken(error, f"not {what}") from None
-    if not is_served(ask.v):
+    if not is_served(ask.v, limits.protocol):
+        served = f"{limits.protocol} and {VERSION}" if limits.protocol < VERSION else f"{VERSION} alone"
         raise WrongVersion(
-            f"the {sender} speaks version {ask.v} of the protocol, this server {VERSION}",
+            f"the {sender} speaks version {ask.v} of the protocol, this server {served}",
             hint="fetch the server's own worker: curl -O SERVER/worker.pyz",
         )
     return ask, attachments
@@ -286,11 +306,11 @@ def take_attachments(service: Service, ask: Ask, attachments: memoryview) -> lis
     return outputs
 
 
-def checkpoint_events(ask: Ask, now: float) -> list[AnyEvent]:
+def checkpoint_events(ask: Ask, now: float, rows: list[CheckpointRow]) -> list[AnyEvent]:
     """What a checkpoint is worth follows from how long its attempt has run: the engine says."""
     return [
-        CheckpointSaved(now, job, task, attempt, 0.0, blob, max(0.0, run_s))
-        for job, task, attempt, blob, _, run_s in ask.checkpoints
+        CheckpointSaved(now, job, task, attempt, 0.0, blob, max(0.0, run_s), ask.host)
+        for job, task, attempt, blob, _, run_s in rows
     ]
 
 
