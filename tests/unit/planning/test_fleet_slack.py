@@ -144,3 +144,41 @@ def one_machine_that_waits(run_s: float) -> list[int]:
 def test_a_task_that_is_ready_is_not_queued_where_it_would_overtake_one_that_the_machine_waits_for():
     assert one_machine_that_waits(run_s=900.0) == [1 << 32 | 1], "it would begin at once, and the other be late"
     assert one_machine_that_waits(run_s=150.0) == [1 << 32 | 1, 2 << 32], "it ends before the other can begin"
+
+
+def short_of_slack(limit: int | None = None) -> windfall.Layout:
+    """Three jobs of two tasks, each half an hour on the plain type, with a boot and 400 seconds to spare.
+
+    The other type is four times as fast and five times as expensive.
+    """
+    span_s = 300.0 + 2 * 1800.0 + 400.0
+    plain, fast = replace(OFFERS[0], limit=limit), replace(OFFERS[1], limit=limit, speed={"a": 4.0})
+    tasks, after = {}, {}
+    for number in (1, 2, 3):
+        first, second = number << 32, number << 32 | 1
+        for name in (first, second):
+            tasks[name] = Task(name, 1800.0, task_class="a", job=number, deadline_t=span_s)
+        after[second] = (first,)
+    jobs = tuple(Job(n, span_s, is_workflow=True, total=2, per_hour=30.0, usual_per_hour=30.0) for n in (1, 2, 3))
+    snapshot = Snapshot(
+        t=0.0, deadline_t=span_s, tasks=tasks, machines=(), offers=(plain, fast), is_fleet=True, jobs=jobs, after=after
+    )
+    return layout_of(Work(snapshot))
+
+
+def test_a_reserve_never_takes_the_time_for_the_type_that_a_task_should_have():
+    layout = short_of_slack()
+    first = layout.work.waiting[0]
+    assert layout.wishes[first.id].offer == 0, "the plain type is in time, and cheaper"
+    assert layout.latest_t[first.id] < 300.0 + 1800.0 <= layout.last_t[first.id], "the reserve is longer than the slack"
+    layout.place_all()
+    starts = layout.written().start
+    assert starts and {start.offer.name for start in starts} == {"plain"}, "ordered now: nobody waits for a faster one"
+
+
+def test_a_task_after_which_others_need_a_limited_machine_does_not_use_its_reserve():
+    layout = short_of_slack(limit=2)
+    assert layout.hurried
+    for wait in layout.work.waiting:
+        if wait.id in layout.hurried:
+            assert layout._planned_end_t(wait, 0.0) == layout.latest_t[wait.id]

@@ -130,6 +130,8 @@ class Layout:
         """By task the end after which its job would be late."""
         self.latest_t: dict[int, float] = {}
         """By task the end that is planned for, with a reserve and what is kept for the tasks behind it."""
+        self.hurried: set[int] = set()
+        """Tasks that must end earlier because others need the same limited machines after them."""
         self.kept_s: dict[int, float] = {}
         """By task the slack of its job that is left to the tasks behind it."""
         self.step_s: dict[int, float] = {}
@@ -202,8 +204,10 @@ class Layout:
             begin_t = latest_starts(work, work.waiting, self.wishes, self.latest_t, work.room())
         for wait in work.waiting if begin_t else ():
             if wait.id in begin_t:
-                run_s = work.run_s[wait.kind][self.wishes[wait.id].offer]
-                self.latest_t[wait.id] = min(self.latest_t[wait.id], begin_t[wait.id] + run_s)
+                end_t = begin_t[wait.id] + work.run_s[wait.kind][self.wishes[wait.id].offer]
+                if end_t < self.latest_t[wait.id] - self.work.period_s:
+                    self.hurried.add(wait.id)
+                self.latest_t[wait.id] = min(self.latest_t[wait.id], end_t)
 
     def _ondemand_room(self) -> Room:
         """The room that no spot machine takes: of a pool's limit one half is kept for on-demand machines."""
@@ -262,7 +266,7 @@ class Layout:
         return can_wait, begin_t if can_wait else last_t
 
     def _place(self, wait: Waiting, stays: bool) -> None:
-        work, latest_t = self.work, self.latest_t[wait.id]
+        work = self.work
         ready_t = max((self.ends[parent] for parent in wait.parents), default=work.t)
         ready_t = max(ready_t, work.t)
         if (mine := self.cores_of_owner.get(work.job(wait.task.job).owner)) is not None:
@@ -274,6 +278,7 @@ class Layout:
             if held.starts_t(wait.task.cores, ready_t) + run_s <= self.last_t[wait.id]:
                 self._put(wait, held, ready_t)
                 return
+        latest_t = self._planned_end_t(wait, ready_t)
         here = self._cheapest_here(wait, ready_t, latest_t)
         new = self._cheapest_new(wait, ready_t, latest_t)
         if new is not None and here is not None and here[0] <= max(new[0], self._fair_usd(wait)):
@@ -282,11 +287,22 @@ class Layout:
         if best is not None and self.spot is not None and self._place_on_spot(wait, ready_t, best[0]):
             return
         if new is not None:
-            self._order_in_time(wait, new[2], ready_t)
+            self._order_in_time(wait, new[2], ready_t, latest_t)
         elif here is not None:
             self._put(wait, here[2], ready_t)
         else:
             self._place_now(wait, ready_t)
+
+    def _planned_end_t(self, wait: Waiting, ready_t: float) -> float:
+        """The end that is planned for; later, if a new machine of the type that the task should have needs the reserve.
+
+        A reserve that forced a task onto a faster type would cost more than it is there to save.
+        """
+        work, place, latest_t = self.work, self.wishes[wait.id].offer, self.latest_t[wait.id]
+        soonest_t = max(ready_t, work.t + work.offers[place].lag_s) + work.run_s[wait.kind][place]
+        if soonest_t > self.last_t[wait.id] or wait.id in self.hurried:
+            return latest_t
+        return max(latest_t, soonest_t)
 
     def _place_now(self, wait: Waiting, ready_t: float) -> None:
         """The reserve is needed: where it costs least if it is in time, else where it ends first."""
@@ -350,9 +366,9 @@ class Layout:
         used = wait.task.cores / offer.cores * self.work.run_s[wait.kind][place] / offer.cycle_s
         return offer.price_usd * (used + (1 - self.mix.reuse(place)) * max(0.0, math.ceil(used) - used))
 
-    def _order_in_time(self, wait: Waiting, place: int, ready_t: float) -> None:
-        """Order a machine if the task cannot wait any longer."""
-        work, latest_t = self.work, self.latest_t[wait.id]
+    def _order_in_time(self, wait: Waiting, place: int, ready_t: float, latest_t: float) -> None:
+        """Order a machine if the task, which is to end by `latest_t`, cannot wait any longer."""
+        work = self.work
         order_t = latest_t - work.run_s[wait.kind][place] - work.offers[place].lag_s - self._order_margin_s(wait)
         if self.gathers and order_t > work.t:
             self._wait_until(wait, order_t, latest_t)
