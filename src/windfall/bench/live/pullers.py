@@ -79,8 +79,9 @@ async def pull(options: dict[str, object]) -> dict[str, object]:
     tasks = 0
     end = 0.0
 
-    async def loop(connection: Connection, interval_s: float) -> None:
+    async def loop(connection: Connection, interval_s: float, offset_s: float) -> None:
         nonlocal tasks
+        await asyncio.sleep(offset_s)
         due = time.perf_counter()
         while resting:  # one at least at the beginning: there are as many hosts as connections, or more
             puller = resting.popleft()
@@ -106,7 +107,9 @@ async def pull(options: dict[str, object]) -> dict[str, object]:
     interval_s = len(connections) / rate if rate else 0.0
     began = time.perf_counter()
     end = began + seconds
-    await asyncio.gather(*(loop(connection, interval_s) for connection in connections))
+    # At a rate, one after the other: hosts do not ask all at the same moment.
+    offset_s = interval_s / len(connections)
+    await asyncio.gather(*(loop(each, interval_s, place * offset_s) for place, each in enumerate(connections)))
     latencies.sort()
     count = len(latencies)
     return {

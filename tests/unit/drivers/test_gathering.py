@@ -1,0 +1,89 @@
+"""Requests that come together share one commit; a single one waits for nobody."""
+
+from __future__ import annotations
+
+import asyncio
+
+from windfall.core.engine import Engine
+from windfall.core.events import HostAsked, Settings
+from windfall.drivers import realtime
+from windfall.drivers.realtime import Realtime
+from windfall.store.contract import Batch
+from windfall.store.memory import MemoryStore
+
+
+class Counting(MemoryStore):
+    """A store that remembers how many records each commit had."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def append(self, batch: Batch) -> None:
+        self.sizes.append(len(batch.records))
+        super().append(batch)
+
+
+def told(story) -> Counting:
+    """The store after a story that is given a running driver; what was committed at its start is left out."""
+    store = Counting()
+
+    async def tell() -> None:
+        driver = Realtime(store, Engine(), Settings())
+        await driver.start()
+        store.sizes.clear()
+        await story(driver)
+        sizes = list(store.sizes)
+        await driver.stop()
+        store.sizes = sizes
+
+    asyncio.run(tell())
+    return store
+
+
+async def ask(driver: Realtime, host: str, turns: int = 0) -> None:
+    """Ask as a host does whose request is read after this many turns of the loop."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await driver.submit([HostAsked(driver.clock(), host, "boot", 1, 1, 1, {"cpus": 1})])
+
+
+def test_requests_that_are_read_one_turn_after_another_share_a_commit():
+    async def story(driver: Realtime) -> None:
+        await asyncio.gather(*(ask(driver, f"host-{number}", number) for number in range(20)))
+
+    assert told(story).sizes == [20]
+
+
+def test_a_request_that_is_alone_is_committed_without_a_pause(monkeypatch):
+    monkeypatch.setattr(realtime, "COMMIT_EVERY_S", 3600.0)
+
+    async def story(driver: Realtime) -> None:
+        for number in range(5):
+            await ask(driver, f"host-{number}")
+
+    assert told(story).sizes == [1] * 5
+
+
+def test_behind_a_crowd_the_next_commit_waits_for_others(monkeypatch):
+    monkeypatch.setattr(realtime, "COMMIT_EVERY_S", 1.0)
+
+    async def story(driver: Realtime) -> None:
+        await asyncio.gather(*(ask(driver, f"first-{number}") for number in range(realtime.CROWD)))
+        late = asyncio.create_task(ask(driver, "late"))
+        await asyncio.sleep(0.01)
+        await asyncio.gather(late, ask(driver, "later"))
+        await ask(driver, "last")
+
+    sizes = told(story).sizes
+    assert sizes[:2] == [realtime.CROWD, 2]
+
+
+def test_requests_that_never_cease_do_not_hold_a_commit_back_for_ever(monkeypatch):
+    monkeypatch.setattr(realtime, "GATHER_S", 0.0)
+
+    async def story(driver: Realtime) -> None:
+        await asyncio.gather(*(ask(driver, f"host-{number}", 3 * number) for number in range(5)))
+
+    assert sum(told(story).sizes) == 5
+    assert len(told(story).sizes) > 1
