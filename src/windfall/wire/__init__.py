@@ -22,5 +22,7 @@ def is_served(version: int, oldest: int = OLDEST) -> bool:
 
 HOST_SECRET = "X-Windfall-Host-Secret"
 """The header by which a host shows that it is the one that its name belongs to."""
+WORKER_AGENT = "windfall-worker"
+"""The `User-Agent` of workers."""
 ATTEMPT = "X-Windfall-Attempt"
 """The header of a file that a host sends: the attempt that it belongs to, JOB.TASK.ATTEMPT."""

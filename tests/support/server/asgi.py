@@ -19,7 +19,7 @@ from windfall.server.http.submission import known_policies
 from windfall.server.service import Service
 from windfall.store import open_store
 from windfall.store.contract import Store
-from windfall.wire import HOST_SECRET, OLDEST, VERSION, frames
+from windfall.wire import HOST_SECRET, OLDEST, VERSION, WORKER_AGENT, frames
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -72,8 +72,9 @@ class InProcess:
         self, method: str, path: str, body: bytes | Iterable[bytes] | AsyncIterable[bytes] = b"",
         headers: dict[str, str] | None = None,
     ) -> tuple[int, dict[str, str], bytes]:  # fmt: skip
-        """Status, headers and body of one request; with the owner's token, unless other headers are given."""
-        given = {"authorization": f"Bearer {self.token}"} if headers is None else headers
+        """Status, headers and body of one request; as a worker with the owner's token, unless headers are given."""
+        own = {"authorization": f"Bearer {self.token}", "user-agent": WORKER_AGENT}
+        given = own if headers is None else headers
         pieces = _pieces([body] if isinstance(body, bytes) else body)
         sent: list[Json] = []
         ended = False

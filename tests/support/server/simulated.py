@@ -36,7 +36,7 @@ from windfall.server.outputs import output_rows
 from windfall.server.service import Service
 from windfall.store.contract import Batch, StoreError, StoreFull
 from windfall.store.memory import MemoryStore
-from windfall.wire import HOST_SECRET, VERSION, frames
+from windfall.wire import HOST_SECRET, OLDEST, VERSION, frames
 
 T = TypeVar("T")
 SECRET = HOST_SECRET.lower().encode()
@@ -398,7 +398,7 @@ class SimWorker:
             n += 1
             sending = list(ended)
             header = {
-                "v": VERSION, "host": self.name, "boot": boot, "n": n, "slots": self.slots,
+                "v": VERSION if self.secret else OLDEST, "host": self.name, "boot": boot, "n": n, "slots": self.slots,
                 "want": max(0, self.slots - len(running)), "ad": {"cpus": self.slots} if n == 1 else None,
                 "wait_s": chance.choice((0.0, 0.0, 5.0)), "held": len(running),
                 "holds": [list(key) for key in running],

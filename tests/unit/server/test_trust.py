@@ -230,13 +230,13 @@ def test_a_result_counts_only_from_the_host_that_holds_the_attempt(server, cause
     assert server.get("/v1/jobs/1")[1]["tasks"]["done"] == 1
 
 
+@pytest.mark.parametrize("headers", [{HOST_SECRET: "mine"}, {}], ids=["secret", "none"])
 @pytest.mark.parametrize("as_", ["checkpoint", "output"])
-def test_a_worker_cannot_read_a_file_of_others_by_naming_it(server, as_):
+def test_a_worker_cannot_read_a_file_of_others_by_naming_it(server, as_, headers):
     """Who knows a hash does not have the file: naming it must not make it readable."""
-    theirs = sha256(b"a secret of another job").hexdigest()
-    assert server.call("PUT", f"/v1/blobs/{theirs}", b"a secret of another job")[0] == 201
+    theirs, client = sha256(b"a secret of another job").hexdigest(), {"authorization": f"Bearer {server.token}"}
+    assert server.run(server.full("PUT", f"/v1/blobs/{theirs}", b"a secret of another job", client))[0] == 201
     server.submit(1, outputs=["out"], max_failures=3)
-    headers = {HOST_SECRET: "mine"}
     server.exchange("thief", headers=headers)
     if as_ == "checkpoint":
         changes = {"checkpoints": [[1, 0, 1, theirs, 23, 1.0]]}

@@ -15,7 +15,7 @@ from windfall.server.http import scoped
 from windfall.server.http.uploads import PIECE_BYTES
 from windfall.server.limits import TooLarge
 from windfall.server.service import NotFound, Service
-from windfall.wire import HOST_SECRET
+from windfall.wire import HOST_SECRET, WORKER_AGENT
 
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
@@ -36,8 +36,19 @@ async def _size(service: Service, request: Request, sha: str) -> int | None:
     return None
 
 
+def _note_sender(service: Service, request: Request, sha: str) -> None:
+    """A worker has a blob: it may name it. What clients have sent is not theirs that show no secret."""
+    secret = request.headers.get(HOST_SECRET, "")
+    is_worker = request.state.bearer.role in scoped.WORKERS or request.headers.get("user-agent") == WORKER_AGENT
+    if secret or is_worker:
+        service.senders.add(secret, sha)
+
+
 async def head(service: Service, request: Request) -> Response:
-    size = await _size(service, request, _sha(request))
+    sha = _sha(request)
+    size = await _size(service, request, sha)
+    if size is not None:
+        _note_sender(service, request, sha)  # a worker need not send what it may read
     return Response(status_code=404) if size is None else Response(headers={"x-blob-bytes": str(size)})
 
 
@@ -68,7 +79,8 @@ async def put(service: Service, request: Request) -> tuple[int, dict[str, Any]]:
         raise TooLarge(f"a blob of {length[:18]} bytes", limit=uploads.max_bytes)
     size = await _size(service, request, sha)
     if size is not None:
-        return 200, {"sha256": sha, "bytes": size}  # whoever may read it may name it
+        _note_sender(service, request, sha)
+        return 200, {"sha256": sha, "bytes": size}
     key = scoped.attempt_of(service, request) if service.job_files.is_limited else None
     sending = None if key is None else await service.job_files.sending(key, sha)
     try:
@@ -82,5 +94,5 @@ async def put(service: Service, request: Request) -> tuple[int, dict[str, Any]]:
     finally:
         if sending is not None:
             sending.end()
-    service.senders.add(request.headers.get(HOST_SECRET, ""), sha)
+    _note_sender(service, request, sha)
     return 201, {"sha256": sha, "bytes": size}

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from windfall.wire import HOST_SECRET, frames
+from windfall.wire import HOST_SECRET, WORKER_AGENT, frames
 from windfall.worker.pace import Backoff
 
 CONNECT_S = 10.0
@@ -111,7 +111,7 @@ class Address:
 
     @property
     def headers(self) -> dict[str, str]:
-        shown = {"Authorization": f"Bearer {self.token}", "User-Agent": "windfall-worker"}
+        shown = {"Authorization": f"Bearer {self.token}", "User-Agent": WORKER_AGENT}
         return {**shown, HOST_SECRET: self.secret} if self.secret else shown
 
 

@@ -23,7 +23,7 @@ class Senders:
         self._total = 0
 
     def add(self, secret: str, sha256: str) -> None:
-        """A worker that showed this secret has sent a file, all of it. Those that show none are one sender."""
+        """A worker that showed this secret has sent a file, all of it, or may read it. Those without are one sender."""
         files = self._sent.setdefault(hashed(secret) if secret else "", {})
         key = digest(sha256)
         if key in files:
