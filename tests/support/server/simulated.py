@@ -9,11 +9,13 @@ its log tells, with everything that was acknowledged; at the end all results are
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import random
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from functools import partial
+from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -32,11 +34,12 @@ from windfall.drivers.failures import ServerFailed, Uncommitted
 from windfall.drivers.realtime import Realtime
 from windfall.server.http.app import Application
 from windfall.server.http.submission import known_policies
+from windfall.server.limits import Intake, Limits
 from windfall.server.outputs import output_rows
 from windfall.server.service import Service
 from windfall.store.contract import Batch, StoreError, StoreFull
 from windfall.store.memory import MemoryStore
-from windfall.wire import HOST_SECRET, OLDEST, VERSION, frames
+from windfall.wire import ATTEMPT, HOST_SECRET, OLDEST, VERSION, WORKER_AGENT, frames
 
 T = TypeVar("T")
 SECRET = HOST_SECRET.lower().encode()
@@ -48,6 +51,8 @@ STORMY_S = 400.0
 """Virtual seconds with faults; then the weather is fine, and everything has to end."""
 FINE_S = 40_000.0
 LATEST_CALL_S = 8.0
+QUOTA_BYTES = 1000
+"""Of a job: its three different files are about half of it."""
 _life: contextvars.ContextVar[Life | None] = contextvars.ContextVar("life", default=None)
 
 
@@ -132,6 +137,8 @@ class Life:
         self.driver.on_commit.append(self.committed)
         self.driver.on_fatal = self._failed
         service = Service(self.driver, self.store)  # type: ignore[arg-type]
+        service.intake = Intake(Limits(job_blobs_bytes=QUOTA_BYTES))
+        service.uploads._writers = SimpleNamespace(submit=lambda call: call())  # type: ignore[assignment]
         self.application = Application(service)
         await self.driver.start()
         self.serving = True
@@ -161,8 +168,11 @@ class Life:
         for task in [*self.tasks, *sorted(self.driver._tasks, key=asyncio.Task.get_name)]:
             task.cancel()
 
-    async def answer(self, method: str, path: str, body: bytes, secret: str = "") -> tuple[int, bytes]:
+    async def answer(
+        self, method: str, path: str, body: bytes, secret: str = "", attempt: str = ""
+    ) -> tuple[int, bytes]:
         headers = [(b"authorization", f"Bearer {self.world.token}".encode()), (SECRET, secret.encode())]
+        headers += [(b"user-agent", WORKER_AGENT.encode()), (ATTEMPT.lower().encode(), attempt.encode())]
         if path == EXCHANGE:
             # As a connection hands on small ones (server/asking.py).
             said = await self.application.exchange(body, dict(headers))
@@ -265,7 +275,9 @@ class World:
 
     # --- the network ---
 
-    async def call(self, method: str, path: str, body: bytes = b"", secret: str = "") -> tuple[int, bytes]:
+    async def call(
+        self, method: str, path: str, body: bytes = b"", secret: str = "", attempt: str = ""
+    ) -> tuple[int, bytes]:
         """One request of a worker or a client to any of the servers. Gone: it is not known what happened."""
         chance, calm = self.chance, self.calm
         await asyncio.sleep(chance.uniform(0, 0.01 if calm else chance.choice((0.001, 0.05, 2.0))))
@@ -284,9 +296,9 @@ class World:
             self.count("request twice")
             asyncio.get_running_loop().call_later(
                 chance.uniform(0, 5.0),
-                lambda: None if life.dead else life.begin(_ignored(life.answer(method, path, body, secret))),
+                lambda: None if life.dead else life.begin(_ignored(life.answer(method, path, body, secret, attempt))),
             )
-        task = life.begin(life.answer(method, path, body, secret))
+        task = life.begin(life.answer(method, path, body, secret, attempt))
         await asyncio.wait({task}, timeout=LATEST_CALL_S + 30.0)
         if task.cancelled() or not task.done() or (not calm and chance.random() < 0.05):
             self.count("answer lost")
@@ -356,6 +368,7 @@ class World:
                 assert accepted[job, task] == 1, f"{job}.{task} is done without a result"
                 kept = output_rows(self.memory, job, [task])
                 assert any(f"{job}.{task}".encode() in row.data for row in kept), f"the output of {job}.{task} is gone"
+                assert not has_file(job) or self.memory.blob_size(sha256(file_of(job, task)).hexdigest())
 
 
 async def _ignored(work: Coroutine[Any, Any, Any]) -> None:
@@ -404,6 +417,9 @@ class SimWorker:
                 "holds": [list(key) for key in running],
                 "results": [self._row(key, now - ended[key]) for key in sending],
             }  # fmt: skip
+            for key in sending:
+                if has_file(key[0]):
+                    await self._send(key)
             output = [f"{job}.{task}".encode() for job, task, _ in sending]
             answer = await self._exchange(header, output)
             if answer is None:
@@ -419,7 +435,22 @@ class SimWorker:
     @staticmethod
     def _row(key: Key, ago_s: float) -> list[Any]:
         job, task, attempt = key
-        return [job, task, attempt, "done", 0, ago_s, 1.0, 1.0, 1, len(f"{job}.{task}"), 0, 0, None]
+        sha, size = sha256(file_of(job, task)).hexdigest(), len(file_of(job, task))
+        more = {"outputs": [["out", sha, size, 0o644]]} if has_file(job) else None
+        return [job, task, attempt, "done", 0, ago_s, 1.0, 1.0, 1, len(f"{job}.{task}"), 0, 0, more]
+
+    async def _send(self, key: Key) -> None:
+        """Send the file of an attempt, until it is there."""
+        content = file_of(*key[:2])
+        path, attempt = f"/v1/blobs/{sha256(content).hexdigest()}", ".".join(map(str, key)) if self.secret else ""
+        while True:
+            with contextlib.suppress(Gone):
+                status, answer = await self.world.call("PUT", path, content, self.secret, attempt)
+                if status in (200, 201):
+                    self.world.count("file")
+                    return
+                assert status in (429, 503, 507), answer
+                await asyncio.sleep(self.world.chance.uniform(0.05, 1.0))
 
     async def _exchange(self, header: dict[str, Any], output: list[bytes]) -> dict[str, Any] | None:
         while True:
@@ -439,12 +470,23 @@ class SimWorker:
             await asyncio.sleep(self.world.chance.uniform(0.05, 1.0))
 
 
+def has_file(job: int) -> bool:
+    """Whether the tasks of a job leave a file each."""
+    return job % 2 == 0
+
+
+def file_of(job: int, task: int) -> bytes:
+    """Every third task of a job leaves the same."""
+    return b"%d.%d" % (job, task % 3) * 40
+
+
 async def client(world: World, number: int) -> None:
     """Submits a job, repeats that until it is acknowledged, perhaps cancels it, and waits for its end."""
     await asyncio.sleep(world.chance.uniform(0, STORMY_S / 2))
     count = world.chance.randint(1, 12)
     spec = {
-        "name": f"bag{number}", "command": ["echo", "{}"], "key": f"key{number}", "max_losses": 1000,
+        "name": f"bag{number}", "command": ["echo", "{}"], "key": f"key{number}", "max_losses": 1000, "max_failures": 1,
+        "outputs": ["out"],
         "source": {"kind": "range", "first": 1, "last": count},
     }  # fmt: skip
     told = await world.until_answered("POST", "/v1/jobs", {"spec": spec, "count": count, "seal": True})
