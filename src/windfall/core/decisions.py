@@ -167,6 +167,8 @@ class HostAnswered(Decision):
     """Attempts of several hosts that begin now: every host of the task holds its own."""
     all_joined: Key | None = None
     """The attempt that this host takes with this answer, if it is the last host of its task to do so."""
+    is_another: bool = False
+    """Another worker has taken the name: it cannot say how attempts of the one before ended."""
 
 
 class TasksChosen(Decision):

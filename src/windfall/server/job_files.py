@@ -44,6 +44,10 @@ class JobQuota(TooLarge):
             "windfall server --limit job-blobs=SIZE",
         )
 
+    @property
+    def text(self) -> str:
+        return f"{self.message}; {self.hint}"
+
 
 class Files:
     """The files of one job. `held`: by task and attempt, those that no result has named yet."""
@@ -96,6 +100,10 @@ class Files:
             self.named.add(key)
             if sha256 in self._holders:
                 self._held_bytes -= size
+
+    def unnamed_bytes(self, holder: tuple[int, int]) -> int:
+        """What a holder has that no result names."""
+        return sum(size for sha256, size in self.held.get(holder, {}).items() if digest(sha256) not in self.named)
 
     def tidy(self, bag: Bag | None) -> None:
         """Release what attempts sent that have ended, and checkpoints that are not the newest of their tasks."""
@@ -161,16 +169,16 @@ class JobFiles:
         files = self._jobs.pop(job, None)
         self._digests -= 0 if files is None else len(files.named)
 
-    def refuse_over(self, job: int, files: Files, key: Key | None = None) -> None:
-        """JobQuota if the job has more than it may have; `key` is the attempt that is refused a file."""
+    def refuse_over(self, key: Key, files: Files, sha256: str = "") -> None:
+        """JobQuota if the job of an attempt has more than it may have, with the file that the attempt sends."""
         if files.total <= self.limit_bytes:
             return
-        files.tidy(self._bag(job))
-        total = files.total
-        if total > self.limit_bytes:
-            quota = JobQuota(job, total, self.limit_bytes)
-            if key is not None:
-                self._note(key, f"{quota.message}; {quota.hint}")
+        files.tidy(self._bag(key[0]))
+        if files.total > self.limit_bytes:
+            quota = JobQuota(key[0], files.total, self.limit_bytes)
+            # Else it is others that take its place with what no result names: it may fit later.
+            if files.named_bytes + files.unnamed_bytes(key[1:]) + files.arriving.get(sha256, 0) > self.limit_bytes:
+                self._note(key, quota.text)
             raise quota
 
     def _note(self, key: Key, why: str) -> None:
@@ -180,7 +188,7 @@ class JobFiles:
         self._refused[key] = why
 
     def why_refused(self, key: Key) -> str:
-        """Why a file of this attempt was refused; empty if none was."""
+        """Why a file of this attempt was refused, if that of another attempt would be, too; else empty."""
         return self._refused.get(key, "")
 
     # --- what comes in ---
@@ -202,16 +210,19 @@ class JobFiles:
         self._name(files, new)
 
     async def admit(self, key: Key, sizes: Mapping[str, int]) -> str:
-        """Hold the outputs of a result until it is judged; or say why they are more than the job may have."""
+        """Hold the outputs of a result until it is judged; or say why they are more than the job may have.
+
+        `why_refused` tells whether another attempt would meet the same.
+        """
         files = await self.of(key[0])
         already = set(files.held.get(key[1:], ()))
         for sha256, size in sizes.items():
             files.hold(key[1:], sha256, size)
         try:
-            self.refuse_over(key[0], files)
+            self.refuse_over(key, files)
         except JobQuota as quota:
             files.release(key[1:], [sha256 for sha256 in sizes if sha256 not in already])
-            return f"{quota.message}; {quota.hint}"
+            return quota.text
         return ""
 
     async def admit_checkpoint(self, key: Key, sha256: str, size: int) -> bool:
@@ -267,14 +278,14 @@ class Sending:
     def _count(self) -> None:
         if self._counts:
             self._files.arriving[self._sha256] = max(self._taken, self._announced)
-            self._jobs.refuse_over(self._key[0], self._files, self._key)
+            self._jobs.refuse_over(self._key, self._files, self._sha256)
 
     def kept(self, size: int) -> None:
         """All of it is here."""
         self.end()
         self._files.hold(self._key[1:], self._sha256, size)
         try:
-            self._jobs.refuse_over(self._key[0], self._files, self._key)
+            self._jobs.refuse_over(self._key, self._files)
         except JobQuota:
             self._files.release(self._key[1:], [self._sha256])
             raise

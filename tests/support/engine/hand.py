@@ -63,9 +63,9 @@ class Hand:
     def ask(self, host: str, want: int = 1, slots: int = 1, boot: str = "b", **ad: Any) -> HostAnswered:
         first = host not in self._n
         self._n[host] = self._n.get(host, 0) + 1
-        leaving, room = ad.pop("leaving", None), ad.pop("room", 0)
+        leaving, room, secret = ad.pop("leaving", None), ad.pop("room", 0), ad.pop("secret", "")
         described = ad if ad or first else None
-        event = HostAsked(self.t, host, boot, self._n[host], want, slots, described, leaving, room=room)
+        event = HostAsked(self.t, host, boot, self._n[host], want, slots, described, leaving, room=room, secret=secret)
         return self.step(event).decided
 
     def tasks(self, host: str, want: int = 1, slots: int = 1, **ad: Any) -> list[Key]:

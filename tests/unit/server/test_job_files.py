@@ -82,11 +82,12 @@ def test_outputs_over_the_quota_are_refused_while_they_are_sent_and_the_task_say
     server.submit(3, outputs=["out0"], max_failures=5)
     ask(server, want=3, slots=3)
     assert put(server, b"a" * 600, "1.0.1")[0] == 201
+    ask(server, results=[done(0, b"a" * 600)], want=0)
     status, answer = put(server, b"b" * 600, "1.1.1")
     assert status == 413 and answer["error"]["code"] == "job-quota" and answer["error"]["limit"] == QUOTA
     assert "job-blobs" in answer["error"]["hint"] and "job 1" in answer["error"]["message"]
     assert {blob for blob, _ in server.store.blobs()} == {name_of(b"a" * 600)}, "nothing of it is kept"
-    ask(server, results=[done(0, b"a" * 600), done(1, cause="quota")], want=0)
+    ask(server, results=[done(1, cause="quota")], want=0)
     assert put(server, b"c" * 300, "1.2.1")[0] == 201, "an honest task goes on"
     ask(server, results=[done(2, b"c" * 300)], want=0)
     told = server.get("/v1/jobs/1")[1]
@@ -103,12 +104,30 @@ def test_a_worker_that_does_not_say_what_it_sends_is_held_to_the_quota_by_its_re
     assert status == 200 and len(answer["tasks"]) == 2
     for content in (b"a" * 600, b"b" * 600):
         assert server.call("PUT", f"/v1/blobs/{name_of(content)}", content)[0] == 201
-    server.exchange(results=[done(0, b"a" * 600), done(1, b"b" * 600)], want=0)
+    for task, content in enumerate((b"a" * 600, b"b" * 600)):
+        server.exchange(results=[done(task, content)], want=0)
     assert server.get("/v1/jobs/1")[1]["causes"] == {"quota": 1} and counted(server) == recounted(server) == 600
     sweeper = Sweeper(server.service)
     server.run(sweeper.look())
     assert server.run(sweeper.look()) == 1
     assert {blob for blob, _ in server.store.blobs()} == {name_of(b"a" * 600)}
+
+
+def test_a_host_that_fills_the_quota_of_a_job_with_what_no_result_names_fails_no_task_for_good(server):
+    server.submit(2, outputs=["out0"], max_failures=2)
+    ask(server, "hostile")
+    ask(server)
+    assert put(server, b"junk" * 200, "1.0.1", "hostile")[0] == 201
+    assert put(server, b"b" * 600, "1.1.1")[0] == 413
+    ask(server, results=[done(1, cause="quota")], want=0)
+    assert server.get("/v1/jobs/1")[1]["tasks"]["failed"] == 0, "another attempt may fit"
+    assert story_of(server, 1)[-1]["cause"] == "outputs"
+    ask(server, "hostile", leaving="bye", want=0)
+    answer = ask(server, want=2, slots=2)
+    keys = [tuple(row[:3]) for row in answer["tasks"]]
+    assert (1, 1, 2) in keys and put(server, b"b" * 600, "1.1.2")[0] == 201
+    ask(server, results=[done(1, b"b" * 600, attempt=2)], want=0)
+    assert server.get("/v1/jobs/1")[1]["tasks"]["done"] == 1
 
 
 def test_a_host_cannot_fail_a_task_for_good_by_saying_quota(server):
@@ -121,12 +140,13 @@ def test_a_host_cannot_fail_a_task_for_good_by_saying_quota(server):
 
 
 def test_a_success_whose_files_have_not_come_is_none(server):
-    server.submit(1, outputs=["out0"], max_failures=1)
-    ask(server)
-    ask(server, results=[done(0, b"never sent")], want=0)
+    server.submit(1, outputs=["out0"], max_failures=1, max_losses=2)
+    for attempt in (1, 2):
+        assert ask(server)["tasks"]
+        ask(server, results=[done(0, b"never sent", attempt=attempt)], want=0)
     told = server.get("/v1/jobs/1")[1]
-    assert told["tasks"]["done"] == 0 and told["causes"] == {"outputs": 1}
-    assert story_of(server, 0)[-1]["text"] == "its output 'out0' has not reached the server"
+    assert told["tasks"]["done"] == 0 and told["causes"] == {"lost": 1}, "it is the host's doing, and has an end"
+    assert story_of(server, 0)[-1]["text"] == "its output 'out0' has not reached this server"
 
 
 def test_what_is_sent_for_an_attempt_of_another_host_is_not_counted_for_its_job(server):

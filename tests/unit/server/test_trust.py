@@ -263,3 +263,35 @@ def test_the_files_that_are_known_of_senders_are_bounded_and_the_newest_stay(ser
         known.add("flood", name)
     assert known.has_sent(host, names[0]), "a flood of one host drops its own"
     assert sum(map(len, known._sent.values())) <= 10
+
+
+@pytest.mark.parametrize("now", [True, False], ids=["with its first exchange", "later"])
+def test_an_agent_that_takes_the_name_of_one_that_has_left_cannot_write_its_output(server, now):
+    assert server.post("/v1/sites", {"name": "lab", "instance": {"vcpu": 1}})[0] == 201
+    assert agent(server, "mine")[0] == 200
+    server.post("/v1/site/requests", {"resources": {"vcpu": 1}, "command": ["true"]})
+    agent(server, "mine", n=2, capacity=None, started=[[1, 0.0]])
+    agent(server, "mine", n=3, capacity=None, leaving="bye")
+    forged = {"ended": [[1, "done", 0, 0, 1, 0, 6, 0, ""]]}
+    assert agent(server, "theirs", b"forged" if now else b"", boot="new", **(forged if now else {}))[0] == 200
+    if not now:
+        assert agent(server, "theirs", b"forged", boot="new", n=2, capacity=None, **forged)[0] == 200
+    assert b"forged" not in server.call("GET", "/v1/site/requests/lab-1/output")[1]
+    assert server.get("/v1/site/requests/lab-1")[1]["cause"] == "lost"
+
+
+@pytest.mark.parametrize("now", [True, False], ids=["with its first exchange", "later"])
+@pytest.mark.parametrize("secret", ["theirs", ""])
+def test_who_takes_the_name_of_a_host_that_has_left_cannot_end_its_attempts(server, secret, now):
+    mine, theirs = {HOST_SECRET: "mine"}, {HOST_SECRET: secret} if secret else {}
+    server.submit(1, outputs=["out"])
+    server.exchange("h", headers=mine)
+    server.exchange("h", headers=mine, leaving="bye", want=0)
+    assert server.service.state.bags[1].attempts.released, "a late success would count"
+    forged = {"results": [result()], "want": 0}
+    first = server.exchange("h", headers=theirs, boot="new", n=1, ad={}, **(forged if now else {"want": 0}))
+    assert first[0] == 200
+    if not now:
+        assert server.exchange("h", headers=theirs, boot="new", n=2, **forged)[0] == 200
+    assert server.get("/v1/jobs/1")[1]["tasks"]["waiting"] == 1
+    server.check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import inf
+from typing import TypeVar
 
 from windfall.core.decisions import Assigned, Stop
 from windfall.core.events import Key
@@ -15,6 +16,7 @@ from windfall.core.state.renting.fleet import held_at, machine_of
 from windfall.core.state.renting.fleets import Use, named
 from windfall.core.state.state import State
 
+T = TypeVar("T", dict[int, int], list[Attempt])
 FAILED_WORK, LOST, REPLICA, CANCELLED_WORK = "failed", "lost", "replica", "cancelled"
 """Why the work of an attempt is wasted: it failed, its host was lost, another attempt was quicker, it was cancelled."""
 
@@ -94,6 +96,27 @@ def holder(bag: Bag, task: int, number: int) -> int | None:
     """The number of the host that has this attempt or had it last; None if it has said how it ended."""
     attempt = given_up(bag, task, number) if bag.attempts.given_up else None
     return bag.attempts.released.get(task, {}).get(number) if attempt is None else attempt.host
+
+
+def disown(state: State, host: int) -> None:
+    """Nobody may say any more how attempts ended that this host had and that were given up, or went with it."""
+    for job in list(state.bags.unfinished):
+        book = state.bags[job].attempts
+        for task, by_number in list(book.released.items()):
+            kept = {number: holder for number, holder in by_number.items() if holder != host}
+            if len(kept) < len(by_number):
+                _replace(book.released, task, kept)
+        for task, attempts in list(book.given_up.items()):
+            others = [attempt for attempt in attempts if attempt.host != host]
+            if len(others) < len(attempts):
+                _replace(book.given_up, task, others)
+
+
+def _replace(book: dict[int, T], task: int, kept: T) -> None:
+    if kept:
+        book[task] = kept
+    else:
+        del book[task]
 
 
 def last_holder(bag: Bag, task: int, number: int) -> int | None:

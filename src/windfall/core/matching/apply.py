@@ -31,6 +31,8 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
     if decided.lost:
         apply_losses(state, decided.lost, decided.lessons, event.t)
         attempts.stop_jobs(state, decided.stopped, event.t)
+    if decided.is_another:
+        attempts.disown(state, host.number)
     session, handed_out = host.session, decided.assigned
     if boot != session.boot or event.leaving:
         _forget_held(state, host)

@@ -67,6 +67,8 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
         view.units = {}  # no process of the old boot is left to have them
     cancel = list(session.to_cancel) if session.to_cancel and not event.leaving else []
     answer = HostAnswered(host.number, False, lost, [], cancel)
+    if event.secret and host.access.secret:
+        answer.is_another = event.secret != host.access.secret
     if session.to_hand_back and not event.leaving:
         answer.hand_back = tuple(key for key in session.to_hand_back if key in host.held)
     if event.holds and not event.leaving and (stale := _stale(state, host, event.holds)):

@@ -93,6 +93,8 @@ async def exchange(service: Service, request: Request) -> Response:
     if known is None:
         check_room(service)
     outputs = take_outputs(service, owned, ask, attachments)
+    if shown and before[0]:
+        outputs, ask.ended = [], []  # another agent has taken the name: none of the instances under it is its own
     event = reported(ask, owned.rules.name, service.driver.clock(), shown)
     record = (await service.driver.submit([event], lambda made: Batch(outputs=_kept(made, outputs))))[0]
     assert isinstance(record.decided, SiteSettled)
@@ -169,11 +171,17 @@ def take_outputs(service: Service, owned: SiteState, ask: Ask, attachments: memo
         parts = (bytes(attachments[at : at + n_out]), bytes(attachments[at + n_out : at + n_out + n_err]))
         at += n_out + n_err
         here = owned.instances.get(number)
-        if (n_out or n_err) and here is not None and here.host == ask.host:
+        if (n_out or n_err) and here is not None and here.host == ask.host and _is_its_own(owned, here):
             rows.append(OutputRow(*output_key(service, owned, number), _pack([*parts, b"", None])))
     if at != len(attachments):
         raise BadInput(f"the attachments have {len(attachments)} bytes, their lengths add up to {at}")
     return rows
+
+
+def _is_its_own(owned: SiteState, instance: Instance) -> bool:
+    """Whether the agent that is there now has run it: it was not over when this agent came."""
+    host = owned.hosts.get(instance.host)
+    return instance.ended_t is None or (host is not None and instance.ended_t > host.joined_t)
 
 
 def output_key(service: Service, owned: SiteState, number: int) -> tuple[int, int, int]:

@@ -55,3 +55,16 @@ def test_holders_of_tasks_that_have_ended_are_not_remembered():
     assert list(bag.attempts.released) == [1]
     hand.step(JobCancelled(hand.t, bag.number))
     assert not bag.attempts.released
+
+
+def test_a_worker_that_takes_a_name_over_has_none_of_the_attempts_of_the_one_before():
+    hand = Hand()
+    bag = hand.submit(2)
+    first, second = hand.tasks("h1", want=1, secret="a"), hand.tasks("h2", want=1, secret="b")
+    hand.ask("h1", want=0, leaving="bye")
+    hand.ask("h2", want=0, leaving="bye")
+    hand.ask("h1", want=0, boot="b2", secret="c")
+    assert hand.report("h1", *first) == [STALE]
+    hand.ask("h2", want=0, boot="b2")
+    assert hand.report("h2", *second) == [ACCEPTED], "it is the one that it was"
+    assert bag.waiting == 1 and not bag.attempts.released

@@ -148,11 +148,15 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
         outputs = take_attachments(service, ask, attachments)
         voting = {row[0] for row in ask.results if (bag := state.bags.get(row[0])) is not None and bag.rules.quorum}
         digests = await digests_of(service, ask, outputs, voting) if voting else {}
-        # Before the results: what a preempted attempt saved last must be there when its task is handed out again.
-        if ask.checkpoints:
-            events += checkpoint_events(ask, now, await result_files.check_checkpoints(service, ask))
-        if ask.results:
-            events += result_events(ask, now, digests)
+        saved = await result_files.check_checkpoints(service, ask) if ask.checkpoints else []
+        host = state.hosts.by_name.get(ask.host)
+        shown = newly_shown(host, ask.host, secret, ask.boot)  # again: time may have passed
+        if shown and host is not None and host.access.secret:
+            outputs = []  # another worker has taken the name: whatever it says, no attempt under it is its own
+        else:
+            # Before the results: what a preempted attempt saved last must be there when its task is handed out again.
+            events += checkpoint_events(ask, now, saved)
+            events += result_events(ask, now, digests) if ask.results else []
     if state.fleet.there and (machine := _hibernated(service, ask.host)) is not None:
         events.append(MachineResumed(now, machine.number, now))
     want, room, most = ask.want, ask.room, service.intake.limits.tasks

@@ -15,7 +15,7 @@ from windfall.core.state.hosts.hosts import Host
 from windfall.server.http.scoped import takes
 from windfall.server.service import Service
 from windfall.store.contract import OutputRow
-from windfall.wire.messages import DONE, OUTPUTS, QUOTA
+from windfall.wire.messages import DONE, LOST, OUTPUTS, QUOTA
 
 if TYPE_CHECKING:
     from windfall.server.http.workers.exchange import Ask, CheckpointRow, More, ResultRow
@@ -25,7 +25,7 @@ Sent = dict[Key, dict[str, int]]
 
 
 async def check_outputs(service: Service, ask: Ask) -> Sent:
-    """What the results name, with true sizes. A success whose files are not here, or too many, becomes a failure.
+    """What the results name, with true sizes. A success whose files are not here is lost; with too many it failed.
 
     Results of attempts that the host does not have are left to the engine, which counts them for nothing.
     """
@@ -52,10 +52,11 @@ async def _checked(service: Service, host: Host, row: ResultRow, more: More) -> 
         if sha256 not in sizes:
             size = await _size(service, host, row[:3], sha256)
             if size is None:
-                return _failed(row, more, OUTPUTS, f"its output '{name}' has not reached the server"), {}
+                # Not the task's doing. An honest host may have sent it to a server that had been replaced.
+                return _failed(row, more, LOST, f"its output '{name}' has not reached this server"), {}
             sizes[sha256] = size
     if service.job_files.is_limited and (why := await service.job_files.admit(row[:3], sizes)):
-        return _failed(row, more, QUOTA, why), {}
+        return _failed(row, more, QUOTA if service.job_files.why_refused(row[:3]) else OUTPUTS, why), {}
     true = [(name, sha256, sizes[sha256], mode) for name, sha256, _, mode in more.outputs or ()]
     return (*row[:12], msgspec.structs.replace(more, outputs=true)), sizes
 
