@@ -6,7 +6,7 @@ import math
 
 from windfall.planning.contract import Job, Machine, Phase, Running, Snapshot, Task
 from windfall.planning.fleet.deadlines import assigned
-from windfall.planning.fleet.latest import latest_starts
+from windfall.planning.fleet.latest import latest_starts, shared_starts
 from windfall.planning.fleet.model import Work
 from windfall.planning.offers import Offer
 from windfall.planning.workflow.methods.assign import assign
@@ -67,3 +67,22 @@ def test_a_parent_ends_before_its_child_must_begin():
     starts = found([100.0, 100.0, 100.0, 100.0], after={3: (0, 1, 2)})
     assert starts[3] == 900.0
     assert sorted(starts[place] for place in (0, 1, 2)) == [700.0, 800.0, 800.0]
+
+
+def shared(seconds: list[float], machines: int) -> list[float]:
+    offers = (Offer(name="small", pool="cloud", price_usd=0.1, lag_s=60.0),)
+    tasks = {place: Task(place, run_s, job=1, deadline_t=1000.0) for place, run_s in enumerate(seconds)}
+    jobs = (Job(1, 1000.0, total=len(tasks)),)
+    work = Work(Snapshot(t=0.0, deadline_t=1000.0, tasks=tasks, machines=(), offers=offers, jobs=jobs, is_fleet=True))
+    wishes = assigned(work, assign)
+    ends_t = {wait.id: 1000.0 for wait in work.waiting}
+    return sorted(shared_starts(work, work.waiting, wishes, ends_t, [machines]).values())
+
+
+def test_tasks_that_share_the_machines_of_a_stream_begin_one_after_the_other_though_nothing_limits_these():
+    assert shared([100.0] * 4, machines=2) == [800.0, 800.0, 900.0, 900.0]
+    assert shared([100.0] * 4, machines=4) == [900.0] * 4
+
+
+def test_a_task_for_which_the_machines_of_a_stream_are_too_few_waits_by_itself():
+    assert shared([400.0] * 4, machines=1) == [200.0, 600.0]

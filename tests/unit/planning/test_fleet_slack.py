@@ -182,3 +182,20 @@ def test_a_task_after_which_others_need_a_limited_machine_does_not_use_its_reser
     for wait in layout.work.waiting:
         if wait.id in layout.hurried:
             assert layout._planned_end_t(wait, 0.0) == layout.latest_t[wait.id]
+
+
+def test_a_machine_is_ordered_early_enough_for_all_tasks_that_are_to_share_it():
+    """Alone, each of six tasks of 10 minutes could wait until a boot before its last moment."""
+    offer = replace(OFFERS[0], speed={"a": 1.0})
+    tasks = {n << 32: Task(n << 32, 600.0, task_class="a", job=n, deadline_t=4 * HOUR) for n in range(1, 7)}
+    jobs = tuple(
+        Job(n, 4 * HOUR, is_workflow=True, total=1, per_hour=0.5, usual_per_hour=0.5, kind=0) for n in range(1, 7)
+    )
+    work = Work(
+        Snapshot(t=0.0, deadline_t=4 * HOUR, tasks=tasks, machines=(), offers=(offer,), is_fleet=True, jobs=jobs)
+    )
+    layout = layout_of(work)
+    assert layout.mix.machines[0] <= 1.0
+    layout.place_all()
+    last_t = min(layout.latest_t.values()) - 600.0 - offer.lag_s
+    assert layout.order_t <= last_t - 5 * 600.0, "the last of them begins 50 minutes after the first"

@@ -18,10 +18,10 @@ from msgspec.structs import replace
 from windfall.planning.contract import ONDEMAND, Job, Snapshot, Task
 from windfall.planning.fleet.deadlines import assigned
 from windfall.planning.fleet.mix import mix_of
-from windfall.planning.fleet.model import Slots, Work, fits
+from windfall.planning.fleet.model import Cycles, Slots, Work, fits
 from windfall.planning.fleet.owners import cores_by_owner
 from windfall.planning.fleet.scs import waits_s
-from windfall.planning.fleet.windfall import Cycles, Layout
+from windfall.planning.fleet.windfall import Layout
 from windfall.planning.workflow.methods.assign import assign
 
 TRIES = 6

@@ -9,7 +9,7 @@ interruptions or arrivals enters.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from heapq import heappush
 
 from windfall.planning.fleet.deadlines import Wish
@@ -31,7 +31,27 @@ def latest_starts(
     # Every task could have a machine of its own of every offer.
     if all(offer.most is None or room.of(offer) >= len(tasks) for offer in work.offers):
         return {}
-    columns = _Columns(work, room.copy(), is_narrow=all(wait.task.cores == 1 for wait in tasks))
+    return _laid_out(_Columns(work, tasks, room=room.copy()), tasks, wishes, ends_t)
+
+
+def shared_starts(
+    work: Work, waiting: list[Waiting], wishes: Mapping[int, Wish], ends_t: Mapping[int, float], machines: Sequence[int]
+) -> dict[int, float]:
+    """By task when it must begin at the latest to share machines with the others, one after the other.
+
+    `machines`: by offer how many there are for all of them. Tasks for which these are too few are left out.
+    """
+    tasks = [wait for wait in waiting if wait.id in wishes]
+    more = list(machines)
+    for each in work.slots():
+        more[each.offer] -= 1
+    found = _laid_out(_Columns(work, tasks, more=more), tasks, wishes, ends_t)
+    return {name: begin_t for name, begin_t in found.items() if begin_t > -math.inf}
+
+
+def _laid_out(
+    columns: _Columns, tasks: list[Waiting], wishes: Mapping[int, Wish], ends_t: Mapping[int, float]
+) -> dict[int, float]:
     children_begin_t: dict[int, float] = {}
     found: dict[int, float] = {}
     for wait in sorted(tasks, key=lambda wait: (-ends_t[wait.id], -wait.id)):
@@ -45,11 +65,15 @@ def latest_starts(
 class _Columns:
     """Machines in reversed time: `Slots` whose cores are free from the negative of the moment they are used at.
 
-    If every task is narrow, that is takes one core, each core is a column of its own.
+    If every task is narrow, that is takes one core, each core is a column of its own. Machines are added as there is
+    room, and a task may take any type; or, by offer, `more` of them, and each task has the type that it should have.
     """
 
-    def __init__(self, work: Work, room: Room, is_narrow: bool) -> None:
-        self._work, self._room, self._is_narrow = work, room, is_narrow
+    def __init__(
+        self, work: Work, tasks: list[Waiting], room: Room | None = None, more: list[int] | None = None
+    ) -> None:
+        self._work, self._room, self._more = work, room, more
+        self._is_narrow = all(wait.task.cores == 1 for wait in tasks)
         self._heaps: dict[int, Heap] = {}
         self._up_t: dict[str, float] = {}
         """By column: before this moment it has other work, or its machine is not up."""
@@ -59,7 +83,7 @@ class _Columns:
     def put(self, wait: Waiting, wanted: int, end_t: float) -> float:
         """Reserve the latest time before `end_t` on the wanted type, else on the type where it begins last."""
         best = self._latest(wait, wanted, end_t)
-        if best is None:
+        if best is None and self._more is None:
             found = (self._latest(wait, place, end_t) for place in range(len(self._work.offers)))
             best = max((each for each in found if each is not None), key=lambda each: each[0], default=None)
         if best is None:
@@ -79,7 +103,7 @@ class _Columns:
         there = self._last_free(place, cores, end_t, run_s)
         if there is not None and there[0] >= end_t - run_s - 1e-9:
             return (*there, place)
-        if (offer.most is None or self._room.of(offer) > 0) and end_t - run_s >= work.t + offer.lag_s:
+        if self._can_open(place) and end_t - run_s >= work.t + offer.lag_s:
             return end_t - run_s, None, place
         return None if there is None else (*there, place)
 
@@ -98,10 +122,19 @@ class _Columns:
         in_time = (each for each in able if each[0] >= self._up_t[each[1].label])
         return max(in_time, key=lambda each: each[0], default=None)
 
+    def _can_open(self, place: int) -> bool:
+        if self._room is None:
+            return self._more is not None and self._more[place] > 0
+        offer = self._work.offers[place]
+        return offer.most is None or self._room.of(offer) > 0
+
     def _open(self, place: int) -> Slots:
         """Columns of one more machine; returns the first."""
         offer = self._work.offers[place]
-        self._room.take(offer)
+        if self._room is not None:
+            self._room.take(offer)
+        elif self._more is not None:
+            self._more[place] -= 1
         return self._add(place, [self._work.t + offer.lag_s] * offer.cores)
 
     def _add(self, place: int, free_t: list[float]) -> Slots:

@@ -67,6 +67,31 @@ class Slots:
         self.queue.append(name)
 
 
+class Cycles(Struct, frozen=True):
+    """Billing cycles of one machine, one after the other."""
+
+    from_t: float
+    count: int
+    cycle_s: float
+    price_usd: float
+
+    @property
+    def usd(self) -> float:
+        return self.count * self.price_usd
+
+    def usd_before(self, t: float) -> float:
+        """Of those that begin before t."""
+        return min(self.count, max(0, math.ceil((t - self.from_t) / self.cycle_s - 1e-9))) * self.price_usd
+
+
+class Gap(Struct, frozen=True):
+    """Time in which a machine has nothing to begin, and the seconds by which the tasks behind it may begin later."""
+
+    from_t: float
+    until_t: float
+    spare_s: float
+
+
 class Work:
     """A snapshot of a fleet, sorted for planning."""
 
@@ -273,5 +298,6 @@ def unlimited(offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
 
 
 __all__ = [
-    "FleetPlanner", "Slots", "Waiting", "Work", "first_deadlines_first", "first_free", "fits", "queues_of", "unlimited",
+    "Cycles", "FleetPlanner", "Gap", "Slots", "Waiting", "Work", "first_deadlines_first", "first_free", "fits",
+    "queues_of", "unlimited",
 ]  # fmt: skip

@@ -12,14 +12,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from msgspec import Struct
-
 from windfall.planning.contract import ONDEMAND, SPOT, Phase, Plan, Start
 from windfall.planning.fleet import scs
 from windfall.planning.fleet.deadlines import STEPS, Wish, assigned
-from windfall.planning.fleet.latest import latest_starts
+from windfall.planning.fleet.latest import latest_starts, shared_starts
 from windfall.planning.fleet.mix import Mix, mix_of
-from windfall.planning.fleet.model import HORIZON_PERIODS, Slots, Waiting, Work, queues_of
+from windfall.planning.fleet.model import HORIZON_PERIODS, Cycles, Gap, Slots, Waiting, Work, queues_of
 from windfall.planning.fleet.scs import predict, waits_s
 from windfall.planning.fleet.spot import SpotSide, detection_s
 from windfall.planning.room import Room, market_key, pool_limits
@@ -73,31 +71,6 @@ def plan(work: Work) -> Plan:
     return layout.written()
 
 
-class Cycles(Struct, frozen=True):
-    """Billing cycles of one machine, one after the other."""
-
-    from_t: float
-    count: int
-    cycle_s: float
-    price_usd: float
-
-    @property
-    def usd(self) -> float:
-        return self.count * self.price_usd
-
-    def usd_before(self, t: float) -> float:
-        """Of those that begin before t."""
-        return min(self.count, max(0, math.ceil((t - self.from_t) / self.cycle_s - 1e-9))) * self.price_usd
-
-
-class Gap(Struct, frozen=True):
-    """Time in which a machine has nothing to begin, and the seconds by which the tasks behind it may begin later."""
-
-    from_t: float
-    until_t: float
-    spare_s: float
-
-
 class Layout:
     """Machines with what is put into their queues."""
 
@@ -141,6 +114,8 @@ class Layout:
         """By pool with a limit of its own: the spot machines that may be rented, beside those kept for on-demand."""
         if gathers:
             self._leave_room()
+        self.shared_t = self._shared_starts() if gathers and spot is None else {}
+        """By task the start by which a machine is ordered for it, though it could wait longer alone."""
         self.paid_share = self._paid_shares()
         self.pays_all = self._without_time() if spot is None else frozenset()
         """Jobs that are charged the whole price of paid time."""
@@ -208,6 +183,14 @@ class Layout:
                 if end_t < self.latest_t[wait.id] - self.work.period_s:
                     self.hurried.add(wait.id)
                 self.latest_t[wait.id] = min(self.latest_t[wait.id], end_t)
+
+    def _shared_starts(self) -> dict[int, float]:
+        """When tasks must begin to share the machines that the streams are expected to take.
+
+        Orders wait no longer: tasks that all waited until their own last moment would need a machine each.
+        """
+        machines = [max(1, math.ceil(each)) for each in self.mix.machines]
+        return shared_starts(self.work, self.work.waiting, self.wishes, self.latest_t, machines)
 
     def _ondemand_room(self) -> Room:
         """The room that no spot machine takes: of a pool's limit one half is kept for on-demand machines."""
@@ -369,7 +352,10 @@ class Layout:
     def _order_in_time(self, wait: Waiting, place: int, ready_t: float, latest_t: float) -> None:
         """Order a machine if the task, which is to end by `latest_t`, cannot wait any longer."""
         work = self.work
-        order_t = latest_t - work.run_s[wait.kind][place] - work.offers[place].lag_s - self._order_margin_s(wait)
+        begin_t = latest_t - work.run_s[wait.kind][place]
+        if place == self.wishes[wait.id].offer:
+            begin_t = min(begin_t, max(ready_t, self.shared_t.get(wait.id, begin_t)))
+        order_t = begin_t - work.offers[place].lag_s - self._order_margin_s(wait)
         if self.gathers and order_t > work.t:
             self._wait_until(wait, order_t, latest_t)
         else:
