@@ -28,6 +28,8 @@ def test_every_deadline_holds_when_estimates_are_exact(planner):
     assert outcome["met"] == outcome["jobs"]
     assert 0 < outcome["utilisation"] <= 1
     assert outcome["bound_usd"] < outcome["cost_usd"]
+    paid, worked = (sum(row[at] for row in outcome["types"].values()) for at in (0, 1))
+    assert paid == pytest.approx(outcome["cost_usd"]) and 0 < worked < paid
 
 
 @pytest.mark.slow
@@ -90,6 +92,18 @@ def test_the_report_shows_every_cell_and_each_statement_of_the_paper(tmp_path):
     assert text.count("| hybrid |") == 16
     draw(summary, tmp_path)
     assert {path.stem for path in tmp_path.glob("*.svg")} == {f"figure{number}" for number in range(8, 15)}
+
+
+def test_the_report_shows_what_scs_pays_for_idle_types_where_a_rival_is_cheaper():
+    usd = {"scs": 9.0, "greedy": 8.0, "gain": 10.0, "windfall": 7.0}
+    types = {"scs": {"micro": [1.0, 0.75], "high-cpu": [8.0, 2.0]}, "greedy": {"micro": [8.0, 5.0]}}
+    result = {"bound_usd": 5.0, "jobs": 9, "met": 9, "late": [], "tight": 1, "utilisation": 0.5}
+    rows = [
+        one | result | {"cost_usd": usd[one["planner"]], "types": types.get(one["planner"], {})}
+        for one in list(all_cases([0], 12.0))[:4]
+    ]
+    text = markdown(summarise(rows, []))
+    assert "| 2.75 | 6.25 (high-cpu 6.00, micro 0.25) | greedy | 5.00 | 3.00 (micro 3.00) |" in text
 
 
 def test_a_report_of_some_runs_leaves_out_what_is_missing_and_says_so(tmp_path):

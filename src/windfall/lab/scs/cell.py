@@ -67,14 +67,16 @@ def _supply(offer: Offer, case: dict[str, Any]) -> Supply:
 
 
 def one_case(case: dict[str, Any]) -> dict[str, Any]:
-    """One run as a JSON object. `late`: the numbers of late jobs in the order of their arrival."""
+    """One run as a JSON object.
+
+    `late`: the numbers of late jobs in the order of their arrival. `types`: by type of machine the dollars that were
+    paid, and the part of them for the time in which tasks ran.
+    """
     outcome, world = run(scenario_of(case), case["set"])
-    machines, now = world.driver.state.fleet.machines.values(), world.driver.now
-    worked_s = math.fsum(use.to_s - use.from_s for machine in machines for use in machine.uses)
-    paid_s = math.fsum(
-        money.owed_cycles(fleet.tariff_of(machine.offer), machine.meter, now) * machine.offer.cycle_s
-        for machine in machines
-    )
+    machines = list(world.driver.state.fleet.machines.values())
+    worked = {machine.id: math.fsum(use.to_s - use.from_s for use in machine.uses) for machine in machines}
+    paid = {machine.id: _paid_s(machine, world.driver.now) for machine in machines}
+    worked_s, paid_s = math.fsum(worked.values()), math.fsum(paid.values())
     trouble = next((bag.trouble for bag in outcome.bags if bag.trouble), "")
     if trouble:
         raise RuntimeError(f"{case}: {trouble}")
@@ -87,8 +89,26 @@ def one_case(case: dict[str, Any]) -> dict[str, Any]:
         "tight": sum(0.0 <= _spare_s(bag) < 0.2 * LAG_S for bag in outcome.bags),
         "utilisation": worked_s / paid_s if paid_s else 0.0,
         "machines": outcome.machines,
+        "types": {
+            name: [
+                round(math.fsum(seconds[each.id] * each.offer.price_usd / each.offer.cycle_s for each in mine), 6)
+                for seconds in (paid, worked)
+            ]
+            for name, mine in _by_type(machines).items()
+        },
         "paid_hours": paid_s / 3600,
     }
+
+
+def _paid_s(machine: fleet.MachineState, now: float) -> float:
+    return money.owed_cycles(fleet.tariff_of(machine.offer), machine.meter, now) * machine.offer.cycle_s
+
+
+def _by_type(machines: list[fleet.MachineState]) -> dict[str, list[fleet.MachineState]]:
+    found: dict[str, list[fleet.MachineState]] = {}
+    for machine in machines:
+        found.setdefault(machine.offer.name, []).append(machine)
+    return dict(sorted(found.items()))
 
 
 def _spare_s(bag: BagOutcome) -> float:
