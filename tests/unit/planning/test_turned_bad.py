@@ -62,16 +62,33 @@ def test_the_next_machine_is_of_another_type_where_the_cheapest_hibernates_all_t
     assert {start.offer.name for start in plan.start} == {"spot-b"}
 
 
-@pytest.mark.parametrize(("resumes_per_h", "moved"), [(6.0, []), (0.5, [0])])
-def test_a_task_that_has_begun_is_moved_only_if_it_ends_sooner_than_on_the_resumed_machine(resumes_per_h, moved):
+def beside(resumes_per_h: float, *running: Running) -> Snapshot:
+    """A machine that is hibernated with task 0, which is nearly done, beside an on-demand machine."""
     offer = replace(CHEAP, resumes_per_h=resumes_per_h)
     hibernated = Machine(
         id="m", offer=offer, phase=Phase.HIBERNATED, running=(Running(0, 30.0),), hibernated_since_t=3500.0
     )
-    running = (Running(1, 470.0), Running(2, 470.0))
-    busy = Machine(id="n", offer=SURE, phase=Phase.BUSY, running=running, paid_until_t=3600.0 + 3000.0)
-    plan = WINDFALL(replace(shown(hibernated, busy, seen={}, count=3), offers=(offer, NEXT, SURE)))
-    assert plan.assign.get("n", []) == moved
+    phase = Phase.BUSY if running else Phase.IDLE
+    other = Machine(id="n", offer=SURE, phase=phase, running=running, paid_until_t=3600.0 + 3000.0)
+    return replace(shown(hibernated, other, seen={}, count=1 + len(running)), offers=(offer, NEXT, SURE))
+
+
+@pytest.mark.parametrize(("resumes_per_h", "moves"), [(6.0, False), (0.5, True)])
+def test_a_task_that_has_begun_is_moved_only_if_it_ends_sooner_than_on_the_resumed_machine(resumes_per_h, moves):
+    plan = WINDFALL(beside(resumes_per_h, Running(1, 470.0), Running(2, 470.0)))
+    assert (plan.replan_t == pytest.approx(3600.0 + 470.0)) == moves
+
+
+def test_a_task_leaves_a_hibernated_machine_only_when_a_core_is_free_elsewhere():
+    assert "n" not in WINDFALL(beside(0.5, Running(1, 470.0), Running(2, 470.0))).assign
+    assert WINDFALL(beside(0.5)).assign["n"] == [0]
+
+
+def test_a_machine_that_hardly_ever_resumes_is_not_waited_for_although_waiting_costs_nothing_yet():
+    often, hardly = (Prices(beside(rate), 480.0, 1, 5.0) for rate in (2.0, 0.01))
+    offer = replace(CHEAP, resumes_per_h=2.0)
+    assert often.waiting_pays(offer, 3600.0) and not hardly.waiting_pays(offer, 3600.0)
+    assert hardly.hibernated_usd[offer.key][0] < hardly.waiting_usd[0]
 
 
 def test_a_row_of_tasks_leaves_time_for_the_hibernations_of_its_machine():

@@ -15,7 +15,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from windfall.planning.bags.packing import MAX_TASKS_PACKED_EXACTLY, Bin, Choice, Sizes, cycles_usd, fresh, sizes_on
+from windfall.planning.bags.packing import (
+    CORE_FILL_RATIO,
+    MAX_TASKS_PACKED_EXACTLY,
+    Bin,
+    Choice,
+    Sizes,
+    cycles_usd,
+    fresh,
+    sizes_on,
+)
 from windfall.planning.contract import SPOT
 from windfall.planning.offers import Offer
 from windfall.planning.room import market_key
@@ -24,8 +33,6 @@ if TYPE_CHECKING:
     from windfall.planning.bags.alike import Kind
     from windfall.planning.bags.planning_pass import PlanningPass
 
-CORE_FILL_RATIO = 0.97
-"""Share of a core's leased time that is used: tasks of unequal length leave gaps at the end."""
 STEPS, STEPS_OF_UNNAMED = 12, 4
 """Steps in which a lease grows until the deadline; fewer for renewals in bags whose tasks come without names."""
 LEASE_LENGTHS_TRIED = 3

@@ -25,6 +25,8 @@ NO_LIMIT = 2**62
 MAX_TASKS_PACKED_EXACTLY = 300
 """Above this, the gaps at the end of each core are too small to matter."""
 
+CORE_FILL_RATIO = 0.97
+"""Share of a core's leased time that is used: tasks of unequal length leave gaps at the end."""
 MERGED_WITHIN, MIN_SIZE_S = 0.02, 1e-3
 """Of very many different tasks, those whose run times differ by at most 2 % are planned as equal ones."""
 MANY_SIZES = 24

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from heapq import heapify, heapreplace
 
 from msgspec.structs import replace
 
@@ -28,7 +27,6 @@ from windfall.planning.bags.packing import (
     Item,
     Placed,
     Sizes,
-    all_narrow,
     all_noticed,
     count_copies,
     cycles_usd,
@@ -45,8 +43,8 @@ from windfall.planning.bags.packing import (
     width,
 )
 from windfall.planning.bags.prices import Prices
+from windfall.planning.bags.queue_placing import share_queue
 from windfall.planning.bags.safety_net import SafetyNet
-from windfall.planning.bags.shared_queue import Core, begun_in_time, run_times
 from windfall.planning.contract import ONDEMAND, SPOT, Phase, Rejected, Snapshot, Task
 from windfall.planning.offers import Offer
 from windfall.planning.room import market_key
@@ -88,7 +86,7 @@ class PlanningPass:
         self.awake = {m.id: m for m in snapshot.machines if is_usable(m)}
         self.bins = [existing(machine, snapshot) for machine in self.awake.values()]
         self.bins.sort(key=lambda bin: (bin.offer.market == SPOT, bin.name))
-        self._free_before = {bin.name: tuple(bin.free_t) for bin in self.bins}
+        self.free_before = {bin.name: tuple(bin.free_t) for bin in self.bins}
         """When the cores of each machine are free before this pass places anything."""
         self.places = {bin.name: place for place, bin in enumerate(self.bins)}
         self.rented = {market_key(bin.offer): bin.offer for bin in self.bins}
@@ -125,11 +123,21 @@ class PlanningPass:
         task_class = typical.task.task_class if typical else ""
         if before is None:
             self.prices = Prices(snapshot, self.seconds, max(1, count), margin_s, task_class, self.mean_cores)
+            self.hibernated_prices = self._prices_of_hibernated(task_class)
         else:
-            self.prices = before.prices
+            self.prices, self.hibernated_prices = before.prices, before.hibernated_prices
         self.leases = Leases(self)
         for bin in self.bins:
             bin.stretch = self.stretch(bin.offer)
+
+    def _prices_of_hibernated(self, task_class: str) -> Prices:
+        """Prices for the tasks of hibernated machines as a bag of their own: few tasks do not fill a machine."""
+        items = [item for hibernated in self.hibernated_machines for item in hibernated.items]
+        if not items:
+            return self.prices
+        mean_s = math.fsum(item.task.runtime_s for item in items) / len(items)
+        mean_cores = sum(item.task.cores for item in items) / len(items)
+        return Prices(self.snapshot, mean_s, len(items), self.margin_s, task_class, mean_cores)
 
     def stretch(self, offer: Offer) -> float:
         """Seconds that pass for each second that a machine of this offer is up."""
@@ -195,7 +203,7 @@ class PlanningPass:
             if (key := market_key(bin.offer)) not in sizes:
                 sizes[key] = sizes_on(self.items, bin.offer)
             fill(bin, self.items, left, self.by_t, sizes[key])
-            bin.keep_t = self._kept(bin, paid_until_t)
+            bin.keep_t = self.kept(bin, paid_until_t)
         for hibernated in self.hibernated_machines:
             take_over(self, hibernated)
         left += [0] * (len(self.items) - len(left))
@@ -203,7 +211,7 @@ class PlanningPass:
         self.left_hibernated = [hibernated for hibernated in self.hibernated_machines if hibernated not in given_up]
         late = [item for hibernated in given_up for item in hibernated.items]
         self.items, left = [*self.items, *late], [*left, *(item.count for item in late)]
-        self._share_queue(left)
+        share_queue(self, left)
         self._postpone(left)
         self._buy(left)
         self._buy_ondemand(left)
@@ -234,7 +242,7 @@ class PlanningPass:
                     left[place] -= 1
                     self.late += bin.free_t[lane] > self.by_t + TOLERANCE_S
 
-    def _kept(self, bin: Bin, paid_until_t: float) -> float:
+    def kept(self, bin: Bin, paid_until_t: float) -> float:
         """The end of the billing cycle in which its work ends; cycles beyond the paid ones are added to the cost."""
         late_s = bin.end_t() - paid_until_t
         if not math.isfinite(paid_until_t) or late_s <= 0.0:
@@ -245,7 +253,9 @@ class PlanningPass:
 
     def worth_waiting(self, hibernated: HibernatedMachine) -> bool:
         """Whether its tasks should wait for it to resume."""
-        return self.t < hibernated.limit_t - 1e-6 and self.prices.waiting_pays(hibernated.machine.offer, self.t)
+        return self.t < hibernated.limit_t - 1e-6 and self.hibernated_prices.waiting_pays(
+            hibernated.machine.offer, self.t
+        )
 
     def _postpone(self, left: list[int]) -> None:
         """If spot is refused now, postpone tasks that are not expected to cost more if they begin later."""
@@ -305,67 +315,6 @@ class PlanningPass:
         """The choices that this planner may buy."""
         return choices
 
-    def _share_queue(self, left: list[int]) -> None:
-        """If the cores of machines begin all tasks that are left in time, place each where it begins soonest.
-
-        Spot machines alone are tried first, then all machines.
-        """
-        waiting = sum(left)
-        items = [item for item, count in zip(self.items, left, strict=True) if count]
-        if not self.shares_queue or not 0 < waiting <= MAX_TASKS_PACKED_EXACTLY:
-            return
-        if any(item.slack_s <= 0.0 for item in items) or not all_narrow(items, self.bins):
-            return
-        mean_s = math.fsum(item.task.runtime_s * n for item, n in zip(self.items, left, strict=True)) / waiting
-        quantile_s = mean_s + max(item.slack_s for item in items)
-        law = run_times(mean_s, quantile_s, self.snapshot.run_time_quantile or self.snapshot.confidence)
-        begin_by_t = self._begin_by(items, quantile_s)
-        for markets in ({SPOT}, {SPOT, ONDEMAND}):
-            bins = [bin for bin in self.bins if bin.offer.market in markets and begin_by_t[bin.offer.market] > self.t]
-            placed = sum(entry.count for bin in bins for entry in bin.placed)
-            cores = self._cores(bins, mean_s, begin_by_t)
-            if bins and waiting + placed <= begun_in_time(cores, law):
-                self._place_soonest(bins, left)
-                self.begin_by_t = min([self.begin_by_t, *(begin_by_t[bin.offer.market] for bin in bins)])
-                return
-
-    def _begin_by(self, items: Sequence[Item], quantile_s: float) -> dict[str, float]:
-        """By market: the last moment at which each of these tasks may begin there and still be moved to a new
-        on-demand machine, or be rescued, if it has not begun or is lost."""
-        lag_s = min((o.lag_s for o in self.safety_net.offers if self.left.of(o) > 0), default=0.0)
-        return {
-            SPOT: min(item.due_t for item in items) - quantile_s,
-            ONDEMAND: self.by_t - self.margin_s - lag_s - quantile_s,
-        }
-
-    def _place_soonest(self, bins: Sequence[Bin], left: list[int]) -> None:
-        soonest = [(min(bin.free_t), bin.name, number) for number, bin in enumerate(bins)]
-        heapify(soonest)
-        for place, item in enumerate(self.items):
-            for _ in range(left[place]):
-                start_t, name, number = soonest[0]
-                bin = bins[number]
-                core = bin.free_t.index(start_t)
-                bin.free_t[core] = start_t + item.task.seconds_on(bin.offer)
-                bin.placed.append(Placed(place, 1, start_t, bin.free_t[core]))
-                heapreplace(soonest, (min(bin.free_t), name, number))
-            left[place] = 0
-        for bin in bins:
-            bin.keep_t = self._kept(bin, bin.keep_t)
-
-    def _cores(self, bins: Sequence[Bin], mean_s: float, begin_by_t: dict[str, float]) -> Counter[Core]:
-        """The cores of these machines as they are now, without what this pass has placed on them, and their numbers."""
-        found = Counter[Core]()
-        for bin in bins:
-            machine, speed = self.awake.get(bin.name), self.prices.speed(bin.offer)
-            free_at_t = (bin.since_t,) if machine is None else self._free_before[bin.name]
-            busy, alike = (0, bin.offer.cores) if machine is None else (len(machine.running), 1)
-            # Only in time that is paid for: whether to pay for more is decided elsewhere.
-            until_t = min(begin_by_t[bin.offer.market], bin.keep_t - mean_s / speed)
-            for place, free_t in enumerate(free_at_t):
-                found[Core(max(0.0, free_t - self.t), place < busy, until_t - self.t, speed)] += alike
-        return found
-
     def _buy(self, left: list[int]) -> None:
         """Buy leases for the tasks that are left, the cheapest per task first."""
         useless: Useless = set()
@@ -397,7 +346,7 @@ class PlanningPass:
                 self._take(replace(best, bin=another))
             if before is not None and is_large:
                 self._renew_others(best, choices, left, useless)
-            self._share_queue(left)
+            share_queue(self, left)
 
     def _take_copies(self, best: Choice, most: int, before: Sequence[int], left: list[int]) -> int:
         """Take new machines that are filled just like this one, up to `most`; how many."""
@@ -565,8 +514,8 @@ class PlanningPass:
     def cost_usd(self) -> float:
         """Expected dollars from now on: leases bought, interruptions, hibernated and postponed tasks."""
         hibernated_usd = math.fsum(
-            float(self.prices.hibernated_by_cell(hibernated.machine.offer)[0])
-            * self.prices.per_task
+            float(self.hibernated_prices.hibernated_by_cell(hibernated.machine.offer)[0])
+            * self.hibernated_prices.per_task
             * len(hibernated.items)
             for hibernated in self.left_hibernated
         )

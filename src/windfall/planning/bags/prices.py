@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from windfall.planning.bags.ondemand_prices import ondemand_usd
 from windfall.planning.bags.packing import lease_usd
 from windfall.planning.bags.sleepers import Sleepers
 from windfall.planning.checkpoints import best_interval_s, save_s, share_left
@@ -34,6 +35,9 @@ PARTS, WHOLE = 3, 3
 """Rows of tasks on a core are counted whole up to `WHOLE`, then in parts of 1 / `PARTS`."""
 MAX_HAZARD = 3.0
 """Interruptions per cell of time above which more make no difference."""
+WAITING_GAIN = 0.05
+"""A task waits for a hibernated machine while that is expected to save this share of its price at least. Prices are
+not more exact than that, and machines that are rented early may serve other tasks as well."""
 LATE_PENALTY_FACTOR = 20.0
 """Cost of a late task, in on-demand leases of its own."""
 
@@ -109,9 +113,7 @@ class Prices:
             (lease_usd(o, o.lag_s + self.seconds) for o in self.ondemand or self.spot), default=1.0
         )
         self.waiting_usd = np.full(cells + 1, late)
-        self.ondemand_usd = np.full(cells + 1, late)
-        for offer in self.ondemand:
-            self.ondemand_usd[:cells] = np.minimum(self.ondemand_usd[:cells], self._ondemand_by_cell(offer))
+        self.ondemand_usd = np.minimum(late, np.append(self._ondemand_by_cell(), late))
         self.away_usd = np.full(cells + 1, late)
         courses = [(offer, self._course(offer)) for offer in self.spot]
         returns, sleepers = self._returns(), self._sleepers(cells, late)
@@ -204,14 +206,11 @@ class Prices:
         )
         return for_few / for_many
 
-    def _ondemand_by_cell(self, offer: Offer) -> Array:
+    def _ondemand_by_cell(self) -> Array:
         """By cell: dollars per task on on-demand machines requested then."""
-        best = np.concatenate([[math.inf], np.minimum.accumulate(self._leases(offer, self._most(offer, self.t)))])
-        until_s = self.by_t - self.t - offer.lag_s - np.arange(CELLS + 1) * self.cell_s
-        rows = until_s / (self.seconds / self.speed(offer)) + 1e-9
-        most = np.where(rows < WHOLE, rows, WHOLE + (rows - WHOLE) * PARTS)
-        result: Array = best[np.maximum(most, 0.0).astype(int)]
-        return result
+        left_s: Array = self.by_t - self.t - np.arange(CELLS + 1, dtype=np.float64) * self.cell_s
+        run_s = {offer.key: self.seconds / self.speed(offer) for offer in self.ondemand}
+        return ondemand_usd(self.ondemand, self.count, run_s, self.mean_cores, left_s)
 
     def _risky(self, offer: Offer, cell: int, cycles: Array, machines: Array, ends: NDArray[np.int64]) -> float:
         """Expected dollars per task on a machine requested in this cell, with the later cost of interrupted tasks."""
@@ -305,12 +304,12 @@ class Prices:
     def waiting_pays(self, offer: Offer, t: float) -> bool:
         """Whether a task on a hibernated machine of this offer is better left there at `t`."""
         cell = self.cell(t)
-        return bool(self.hibernated_by_cell(offer)[cell] < self.waiting_usd[cell] - 1e-12)
+        return bool(self.hibernated_by_cell(offer)[cell] < self.waiting_usd[cell] * (1.0 - WAITING_GAIN))
 
     def give_up_t(self, offer: Offer) -> float:
         """When waiting for a hibernated machine stops paying if nothing happens before; infinite for never."""
         hibernated_usd = self.hibernated_by_cell(offer)[: CELLS + 1]
-        given_up = np.flatnonzero(hibernated_usd >= self.waiting_usd[: CELLS + 1] - 1e-12)
+        given_up = np.flatnonzero(hibernated_usd >= self.waiting_usd[: CELLS + 1] * (1.0 - WAITING_GAIN))
         later = given_up[given_up > 0]
         return self.t + float(later[0]) * self.cell_s if len(later) else math.inf
 

@@ -20,7 +20,7 @@ def to_plan(
     machines that the safety net needs now.
     """
     snapshot, plan = decided.snapshot, Plan()
-    queues = _queues(decided)
+    queues, moves_t = _queues(decided)
     for bin in decided.bins:
         if bin.is_new:
             plan.start.append(Start(bin.name, bin.offer))
@@ -31,13 +31,13 @@ def to_plan(
             plan.assign[machine.id] = queue
     if latest_t > snapshot.t:
         plan.replan_t = latest_t
-    plan.replan_t = min(plan.replan_t, _queue_review_t(decided))
+    plan.replan_t = min(plan.replan_t, _queue_review_t(decided), moves_t)
     if decided.begin_by_t > snapshot.t + decided.margin_s:
         plan.replan_t = min(plan.replan_t, decided.begin_by_t)
     plan.spot_until_t = _spot_until_t(decided)
     _release(decided, plan, safety_net, at_risk)
     for hibernated in decided.left_hibernated:
-        given_up_t = decided.prices.give_up_t(hibernated.machine.offer)
+        given_up_t = decided.hibernated_prices.give_up_t(hibernated.machine.offer)
         limit_t = min(hibernated.limit_t, max(given_up_t, snapshot.t + decided.margin_s))
         plan.replan_t = min(plan.replan_t, limit_t)
         plan.because.append(
@@ -70,21 +70,44 @@ def _queue_review_t(decided: PlanningPass) -> float:
     return min((moment for moment in moments if moment > decided.t + decided.margin_s), default=math.inf)
 
 
-def _queues(decided: PlanningPass) -> dict[str, list[int]]:
-    """The task ids of each machine, in the order in which they are to begin."""
+def _queues(decided: PlanningPass) -> tuple[dict[str, list[int]], float]:
+    """The task ids of each machine, in the order in which they are to begin, and when tasks next leave a hibernated
+    machine.
+
+    A task leaves it for another machine that runs only when a core is free there: until then it may still resume.
+    """
     names = [list(item.ids) for item in decided.items]
+    hibernated = _only_hibernated(decided)
     queues: dict[str, list[int]] = {}
+    kept: dict[str, list[int]] = {}
+    moves_t = math.inf
     for bin in decided.bins:
         queue: list[int] = []
         for entry in sorted(bin.placed, key=lambda entry: entry.start_t):
             ids = names[entry.item]
-            queue += ids[: entry.count]
+            may_stay = not bin.is_new and entry.start_t > decided.t + decided.margin_s
+            for number in ids[: entry.count]:
+                if may_stay and number in hibernated:
+                    kept.setdefault(hibernated[number], []).append(number)
+                    moves_t = min(moves_t, entry.start_t)
+                else:
+                    queue.append(number)
             del ids[: entry.count]
         queues[bin.name] = queue
-    for hibernated in decided.left_hibernated:
-        running = {entry.task for entry in hibernated.machine.running}
-        queues[hibernated.machine.id] = [i.ids[0] for i in hibernated.items if i.ids[0] not in running]
-    return queues
+    for waiting in decided.left_hibernated:
+        kept.setdefault(waiting.machine.id, []).extend(item.ids[0] for item in waiting.items)
+    for machine in decided.snapshot.machines:
+        if machine.id in kept:
+            running = {entry.task for entry in machine.running}
+            queues[machine.id] = [number for number in kept[machine.id] if number not in running]
+    return queues, moves_t
+
+
+def _only_hibernated(decided: PlanningPass) -> dict[int, str]:
+    """Tasks that run on hibernated machines, or are reserved for them, and run nowhere else, with the machine's id."""
+    awake = {entry.task for machine in decided.awake.values() for entry in machine.running}
+    machines = [machine for machine in decided.snapshot.machines if machine.phase is Phase.HIBERNATED]
+    return {number: machine.id for machine in machines for number in machine.tasks() if number not in awake}
 
 
 def _release(decided: PlanningPass, plan: Plan, safety_net: SafetyNet, at_risk: Sequence[Item]) -> None:
