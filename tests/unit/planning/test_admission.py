@@ -157,3 +157,12 @@ def test_the_share_of_the_owner_counts_where_the_fleet_cannot_run_all_at_once():
     assert judge(replace(others, owner_shares={"bo": 9.0}), mine).met
     verdict = judge(replace(others, owner_shares={"ana": 9.0}), mine)
     assert not verdict.met and verdict.finish_s >= 6000.0
+
+
+def test_a_fleet_that_is_paused_is_said_to_be_instead_of_having_no_machine_that_is_large_enough():
+    verdict = judge(fleet(offer=replace(OFFER, limit=0)), bag(1, 600.0, 3600.0))
+    told = {"fleet": "night", "deadline_s": 3600.0, **told_of(verdict), "others_late": 0}
+    assert in_words(told, 3600.0, "fleet night is paused") == [
+        "fleet night is paused and rents no machine", "open it again: windfall fleet resume night"
+    ]  # fmt: skip
+    assert "on which all tasks fit" in in_words(told, 3600.0)[0]

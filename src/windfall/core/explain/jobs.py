@@ -34,7 +34,7 @@ from windfall.core.state.hosts.hosts import Host
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import CANCELLED, DONE, FAILED, HELD, STATE_NAMES, WAITING
 from windfall.core.state.renting.fleet import FAILED as FLEET_FAILED
-from windfall.core.state.renting.fleet import RELEASED, TAKEN
+from windfall.core.state.renting.fleet import RELEASED, TAKEN, machine_of
 from windfall.core.state.state import State
 from windfall.core.supply import modes
 from windfall.core.supply.pools import Outlook, outlook
@@ -263,6 +263,9 @@ def host_reasons(
     standing = _standing(state, host, t)
     if standing is not None:
         return [standing]
+    machine = machine_of(state, host) if state.fleet.machines else None
+    if machine is not None and machine.fleet != state.fleet.serving(bag.number):
+        return [Reason("rented", "the host is rented for other jobs", "", 1, host.name)]
     if host.gang is not None and bag.number != host.gang[0]:
         return [Reason("busy", "the host is busy", "a task has the whole host", 1, host.name)]
     needs = [*_needs(state, bag, task, host), *_lifetime(state, bag, task, host, t)]

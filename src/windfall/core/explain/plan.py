@@ -13,6 +13,7 @@ from windfall.core.renting import free_hosts, money
 from windfall.core.renting.fleets import name_of
 from windfall.core.renting.machines import machines_of, pools_of
 from windfall.core.renting.shares import after_stop_microusd, charged_to_job_microusd
+from windfall.core.renting.views import rents_nothing
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.renting.fleet import GIVEN_UP, HIBERNATED, PENDING, REFUSED, MachineState
 from windfall.core.state.renting.fleets import named
@@ -53,6 +54,9 @@ def coming(state: State, bag: Bag, t: float) -> Coming | None:
         left = bag.waiting if free_hosts.any_free_host(state) else 0
         others = f"{left} are left to free hosts; " if left else ""
         return Coming(reserved + others + _counted(there), pools, False, [])
+    serving = state.fleet.serving(bag.number)
+    if reason := rents_nothing(state, serving):
+        return Coming(f"no machine is rented: {reason}", [], True, [f"windfall fleet resume {name_of(state, serving)}"])
     if not planned.plans:
         return Coming("its plan is being made", [], False, [])
     tries = [f"windfall explain {bag.number}"]

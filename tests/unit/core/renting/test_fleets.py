@@ -16,6 +16,7 @@ from windfall.core.events import (
     PlanProposed,
     TimerFired,
 )
+from windfall.core.explain import jobs as explain_jobs
 from windfall.core.explain import plan as explain_plan
 from windfall.core.explain import sharing
 from windfall.core.renting import plans, shares, views
@@ -349,3 +350,27 @@ def test_a_job_is_told_its_part_of_what_is_billed_after_a_stop():
     assert parts == [180_000, 180_000]
     told = explain_plan.money_of(shared.state, one, shared.t)
     assert told is not None and told["after_stop_usd"] == 0.18
+
+
+def why(hand: Shared, bag):
+    return explain_jobs.why_waiting(hand.state, hand.engine.policies, bag, None, hand.t)
+
+
+def test_a_job_of_a_paused_fleet_is_told_that_it_is_paused_and_how_to_open_it():
+    hand = Shared()
+    bag = hand.job(2)
+    hand.change(PAUSED)
+    told = why(hand, bag)
+    assert told["because"] == "no machine is rented: fleet shared is paused"
+    assert told["stuck"] and told["try"] == ["windfall fleet resume shared"]
+
+
+def test_a_machine_of_a_fleet_is_no_host_for_jobs_outside_of_it():
+    hand = Shared()
+    inside, outside = hand.job(2), hand.submit(1)
+    number, _ = hand.machine(named(hand.number, inside.number, 0))
+    hand.wait(60.0)
+    hand.ask_for(number)
+    told = why(hand, outside)
+    assert told["willing"] == 0
+    assert [reason["clause"] for reason in told["reasons"]] == ["the host is rented for other jobs"]

@@ -61,7 +61,7 @@ async def judged(service: Service, fleet: str, outline: Outline, confidence: flo
         "late_others": [] if user else late, "others_late": len(late), "stream": told["stream"],
     }  # fmt: skip
     budget_s = service.state.fleet.book.by_number[number].rules.budget_s
-    return {**answer, "says": in_words(answer, budget_s)}
+    return {**answer, "says": in_words(answer, budget_s, views.rents_nothing(service.state, number))}
 
 
 def outline_of(service: Service, spec: JobSpec) -> Outline | None:
@@ -97,9 +97,14 @@ def _question(service: Service, number: int, outline: Outline, confidence: float
     return msgspec.msgpack.encode(Asked(shown, outline, confidence, learned, list(state.settings.resources)))
 
 
-def in_words(told: AdmissionFigures, budget_s: float) -> list[str]:
-    """Nothing if the deadline is kept within the budget; else what is wrong, and what would help."""
+def in_words(told: AdmissionFigures, budget_s: float, closed: str = "") -> list[str]:
+    """Nothing if the deadline is kept within the budget; else what is wrong, and what would help.
+
+    `closed`: why the fleet rents nothing, if it does not.
+    """
     fleet, deadline = told["fleet"], show_duration(told["deadline_s"])
+    if told["fits_nowhere"] and closed:
+        return [f"{closed} and rents no machine", f"open it again: windfall fleet resume {fleet}"]
     if told["fits_nowhere"]:
         return [f"fleet '{fleet}' rents no machine on which all tasks fit", "try: fewer --cpus, or less --memory"]
     said = []
