@@ -22,6 +22,7 @@ from windfall.policy.names import (
     SHARED_BY_TASKS,
     Reference,
     ad_name,
+    is_of_replicas_host,
     nearest,
     nearest_attribute,
     resolve,
@@ -165,15 +166,17 @@ def _check_name(faults: _Faults, node: Node, extra: Extra) -> None:
 
 def _check_unknown(faults: _Faults, node: Node, reference: Reference, extra: Extra) -> None:
     name = reference.steps[-1]
-    declared = {own.lower() for own in extra.get(reference.ad, ())}
-    if reference.steps[0].lower() in declared or name.lower().startswith("tag_"):
+    ad = "Host" if is_of_replicas_host(reference) else reference.ad
+    declared = {own.lower() for own in extra.get(ad, ())}
+    own_name = name if ad != reference.ad else reference.steps[0]
+    if own_name.lower() in declared or name.lower().startswith("tag_"):
         return
     written = ".".join(reference.written)
     near = nearest_attribute(reference, extra)
     if near:
-        also = f" (a tag of your own: Host.Tag_{name})" if reference.ad == "Host" else ""
+        also = f" (a tag of your own: {'.'.join(reference.written[:-1])}.Tag_{name})" if ad == "Host" else ""
         faults.error(node.start, f"{written} is no known attribute", f"did you mean {near}?{also}")
-    elif reference.ad == "Host":
+    elif ad == "Host":
         faults.warning(
             node.start, f"Windfall does not set {written}", "where it is not a worker's tag, it is undefined"
         )

@@ -229,26 +229,44 @@ def nearest_attribute(
 
     With `any_distance` the nearest of its own ad, however far.
     """
-    prefix, ad, name = _place(reference)
+    prefix, ad, name, rest = _place(reference)
     own = {n: n for n in extra.get(ad, ())} | {a.name: a.name for a in (*ATTRIBUTES, *REPLICA_ATTRIBUTES) if a.ad == ad}
-    if any_distance:
-        return f"{prefix}.{_close(name, own, 0.0)}"
+    if rest:
+        # Only these have attributes of their own.
+        own = {"Replica1": f"Replica{_number(name)}"} if ad == "Job" else {"Host": "Host"}
     # Hosts and bags carry names of their users' own; the other ads do not, so a wilder guess is safe there.
-    if near := _close(name, own, MIN_SIMILARITY if ad in ("Host", "BOT") else 0.6):
-        return f"{prefix}.{near}"
+    similar = 0.0 if any_distance else MIN_SIMILARITY if ad in ("Host", "BOT") else 0.6
+    if near := _close(name, own, similar):
+        found = resolve((*prefix, near, *rest))
+        return str(found) if found.known or not rest else nearest_attribute(found, extra, any_distance)
     if len(reference.written) == 1:
         elsewhere = {a.name: f"{a.ad}.{a.name}" for a in reversed(ATTRIBUTES)}
         return near if (near := _close(name, elsewhere)) else _close(name, {"Now": "Now"})
     return None
 
 
-def _place(reference: Reference) -> tuple[str, str, str]:
-    """(text before the last name, ad whose vocabulary applies, last name)."""
-    *before, name = reference.steps
-    ad = reference.ad
-    if ad == "Job" and before and REPLICA.fullmatch(before[0]):
-        ad = "Host" if len(before) == 2 and before[1].lower() == "host" else "Job.Replica1"
-    return ".".join((reference.ad, *before)), ad, name
+def _place(reference: Reference) -> tuple[tuple[str, ...], str, str, tuple[str, ...]]:
+    """(the names before the first one that is wrong, the ad whose vocabulary applies, the wrong name, those behind)."""
+    ad, steps = reference.ad, reference.steps
+    if ad != "Job":
+        return (ad,), ad, steps[0], ()  # an attribute of these has no attributes
+    if not REPLICA.fullmatch(steps[0]):
+        return (ad,), ad, steps[0], steps[1:]
+    if len(steps) > 2 and steps[1].lower() == "host":
+        return (ad, *steps[:2]), "Host", steps[2], ()
+    return (ad, steps[0]), "Job.Replica1", steps[1], steps[2:]
+
+
+def is_of_replicas_host(reference: Reference) -> bool:
+    """Whether it names an attribute of the host of a replica, `Job.Replica1.Host.rack`: hosts have tags of their own."""
+    steps = reference.steps
+    return reference.ad == "Job" and len(steps) == 3 and bool(REPLICA.fullmatch(steps[0])) and steps[1].lower() == "host"
+
+
+def _number(name: str) -> str:
+    """The number of the replica that a misspelt name means."""
+    digits = re.sub(r"\D", "", name).lstrip("0")
+    return digits or "1"
 
 
 def _close(name: str, candidates: Mapping[str, str], similar: float = MIN_SIMILARITY) -> str | None:

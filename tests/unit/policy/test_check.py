@@ -55,6 +55,10 @@ def test_a_text_that_is_no_expression_is_an_error_at_its_column(text, where, mes
         ("TARGET.Memory > 1", "Host.Memory"),
         ("MY.Tail", "BOT.Tail"),
         ("Job.Replica1.Host.ErorRate > 1", "Job.Replica1.Host.ErrorRate"),
+        ("Job.Replica1.Hst.ErrorRate > 1", "Job.Replica1.Host.ErrorRate"),
+        ("Job.Replica2.Hst.ErorRate > 1", "Job.Replica2.Host.ErrorRate"),
+        ("Job.Repl3.Name == 1", "Job.Replica3.Name"),
+        ("Host.Memory.Size == 1", "Host.Memory"),
         ("Grid.Nmae == 1", "Pool.Name"),
         ("Job.NumberOfReplica == 1", "Job.NumberOfReplicas"),
     ],
@@ -69,6 +73,13 @@ def test_a_name_close_to_no_known_one_is_a_warning_because_it_may_be_a_tag():
     (finding,) = findings("true && Host.gpu > 1")
     assert (finding.level, finding.where) == ("warning", "column 9")
     assert "does not set Host.gpu" in finding.message
+
+
+def test_a_tag_of_a_replicas_host_may_be_named_like_one_of_the_asking_host():
+    text = "Job.Replica1.Host.rack != Host.rack"
+    found = findings(text, policy="ReplicationRequirements")
+    assert [(finding.level, finding.offset) for finding in found] == [("warning", 0), ("warning", 26)]
+    assert findings(text, policy="ReplicationRequirements", Host=["rack"]) == []
 
 
 @pytest.mark.parametrize(
