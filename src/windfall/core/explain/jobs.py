@@ -565,7 +565,7 @@ def timeouts_of(state: State, bag: Bag) -> list[Timeout]:
     """When silence counts as a loss, pool by pool: which law, how many samples, what it expects."""
     if "Deadline" in bag.rules.policies:
         return [{"basis": "policy", "because": f"the policy Deadline: {bag.rules.policies['Deadline']}"}]
-    return [timeouts.shown(advice) for advice in state.learned.advice.values() if advice.bag == bag.rules.name]
+    return timeouts.all_shown(state, bag=bag.rules.name)
 
 
 def explain(

@@ -206,6 +206,18 @@ def pool_advice(state: State, pool: str) -> Advice | None:
     return max(mine, key=lambda advice: advice.decision.samples, default=None)
 
 
+def all_shown(state: State, pool: str | None = None, bag: str | None = None) -> list[Timeout]:
+    """What is known of every bag in every pool, of one pool or one bag alone if named: advice, or the prior so far."""
+    learned, rules = state.learned, state.settings.bookkeeping.latencies
+    found = [*learned.advice.values()]
+    for key, counts in learned.latencies.classes.items():
+        if key not in learned.advice and counts.samples < LEAST:
+            of_pool, _, of_bag = key.partition("\n")
+            decision = Sketch.of(counts).best_timeout(prior_s=PRIOR_S, floor_s=FLOOR_S, cap_s=CAP_S, rules=rules)
+            found.append(Advice(of_pool, of_bag, decision, None))
+    return [shown(one) for one in found if pool in (None, one.pool) and bag in (None, one.bag)]
+
+
 def shown(advice: Advice) -> Timeout:
     """For people: which law, how many samples, what it expects, and what an error would cost."""
     decision = advice.decision

@@ -464,9 +464,7 @@ async def learned_timeouts(service: Service, request: Request) -> tuple[int, Tim
     """What has been learned about silence, per pool and bag."""
     pool = request.query_params.get("pool")
     return 200, {
-        "timeouts": [
-            timeouts.shown(advice) for advice in service.state.learned.advice.values() if pool in (None, advice.pool)
-        ],
+        "timeouts": timeouts.all_shown(service.state, pool),
         "prior_s": timeouts.PRIOR_S,
         "floor_s": timeouts.FLOOR_S,
         "cap_s": timeouts.CAP_S,

@@ -53,6 +53,17 @@ def test_after_enough_results_the_deadline_is_learned_and_covers_the_run_time():
     assert shown["basis"] == "learned" and shown["samples"] >= 50 and shown["because"]
 
 
+def test_before_enough_results_the_prior_is_shown_with_the_attempts_that_it_waits_for():
+    hand = Hand(lease_s=1e6)
+    hand.ask("b", want=0)
+    bag = hand.submit(200)
+    teach(hand, 7, latency_s=400)
+    (shown,) = explain(hand.state, hand.engine.policies, bag, None, hand.t)["timeouts"]
+    assert (shown["basis"], shown["timeout_s"], shown["finished"]) == ("prior", timeouts.PRIOR_S, 7)
+    assert shown["because"].startswith("7 of 20 attempts have come back")
+    assert timeouts.all_shown(hand.state, pool="another") == []
+
+
 def test_a_silent_attempt_is_given_up_at_the_learned_time_and_teaches_in_its_turn():
     hand = Hand(lease_s=1e6)
     hand.ask("b", want=0)
