@@ -258,9 +258,11 @@ def _place(reference: Reference) -> tuple[tuple[str, ...], str, str, tuple[str, 
 
 
 def is_of_replicas_host(reference: Reference) -> bool:
-    """Whether it names an attribute of the host of a replica, `Job.Replica1.Host.rack`: hosts have tags of their own."""
+    """Whether it names an attribute of the host of a replica, `Job.Replica1.Host.rack`: hosts have tags."""
     steps = reference.steps
-    return reference.ad == "Job" and len(steps) == 3 and bool(REPLICA.fullmatch(steps[0])) and steps[1].lower() == "host"
+    return (
+        reference.ad == "Job" and len(steps) == 3 and bool(REPLICA.fullmatch(steps[0])) and steps[1].lower() == "host"
+    )
 
 
 def _number(name: str) -> str:

@@ -50,7 +50,7 @@ def test_the_right_law_gives_nearly_the_cost_that_is_true():
     truth = truth / truth.min()
     assert truth[near].max() < WORST, "below it costs are as they are"
     assert found.costs[near] == pytest.approx(truth[near], rel=0.05)
-    assert found.costs.max() <= WORST
+    assert found.costs.max() <= WORST * (1 + 1e-12)
 
 
 def test_a_weibull_is_told_from_a_log_normal():
