@@ -18,9 +18,12 @@ Ask = Callable[[str, Snapshot], Plan]
 """A planner's name and what it is shown; its plan. Raises if it has none."""
 
 
-def question(state: State, wish: PlanWish, t: float, names_up_to: float) -> Plan | Snapshot:
-    """What to show the planner; or the plan itself, where none is needed because the job has ended."""
-    return plans.closing(state, wish.fleet) or views.view(state, wish.fleet, t, names_up_to)
+def question(state: State, wish: PlanWish, t: float, names_up_to: float, in_columns: bool = False) -> Plan | Snapshot:
+    """What to show the planner; or the plan itself, where none is needed because the job has ended.
+
+    `in_columns`: the planner is elsewhere, and makes objects of the tasks there (`Snapshot.whole`).
+    """
+    return plans.closing(state, wish.fleet) or views.view(state, wish.fleet, t, names_up_to, in_columns)
 
 
 def answer(wish: PlanWish, asked: Plan | Snapshot, ask: Ask, fall_back: Ask) -> tuple[Plan, str]:

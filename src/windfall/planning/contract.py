@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from msgspec import Struct, field
+from msgspec.structs import astuple, replace
 
 from windfall.planning.counts import SpellCounts
 from windfall.planning.offers import Offer
@@ -75,6 +76,31 @@ class Task(Struct, frozen=True, gc=False):
             return runtime_s / speed
         restore_s = CHECKPOINT_S + CHECKPOINT_S_PER_MB * self.checkpoint_mb
         return min(runtime_s / speed, restore_s + max(0.0, runtime_s - self.saved_s) / speed)
+
+
+class Columns(Struct, frozen=True):
+    """Tasks that are like one but for their ids and run times. Of thousands, the server makes no objects."""
+
+    like: Task
+    ids: list[int]
+    kinds: list[int]
+    """Of each task, the place of its run times in `times`."""
+    times: list[tuple[float, float]]
+    """Pairs of `runtime_s` and `mean_s`, each of some task."""
+
+    def tasks(self) -> dict[int, Task]:
+        """The tasks by their ids, in this order."""
+        _, _, memory_gb, name, checkpoint_mb, saved_s, _, cores, job, deadline_t, resources, save_s, nodes = astuple(
+            self.like
+        )
+        times = self.times
+        return {
+            id_: Task(
+                id_, times[kind][0], memory_gb, name, checkpoint_mb, saved_s, times[kind][1], cores, job, deadline_t,
+                resources, save_s, nodes,
+            )
+            for id_, kind in zip(self.ids, self.kinds, strict=True)
+        }  # fmt: skip
 
 
 class Group(Struct, frozen=True):
@@ -225,6 +251,17 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     """Of a named fleet with a budget. `budget_usd` is then what it may have cost at the end of the present period."""
     backlog: tuple[Backlog, ...] = ()
     """Work of a named fleet with very many jobs that no task of `tasks` is part of."""
+    columns: tuple[Columns, ...] = ()
+    """Instead of `tasks`, on the way to a planner: see `whole`."""
+
+    def whole(self) -> Snapshot:
+        """As a planner is shown it: every task is an object."""
+        if not self.columns:
+            return self
+        tasks: dict[int, Task] = {}
+        for each in self.columns:
+            tasks |= each.tasks()
+        return replace(self, tasks=tasks, columns=())
 
     @property
     def kind(self) -> str:
@@ -243,7 +280,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     @property
     def unfinished(self) -> int:
         waiting = sum(group.count for group in self.groups) + sum(math.ceil(each.count) for each in self.backlog)
-        return len(self.tasks) + waiting
+        return len(self.tasks) + sum(len(each.ids) for each in self.columns) + waiting
 
 
 class PlanInputs(Struct, frozen=True, array_like=True):
@@ -275,6 +312,12 @@ MOST_OFFERS = 12
 
 def inputs_of(snapshot: Snapshot) -> PlanInputs:
     tasks = [(task, 1) for task in snapshot.tasks.values()] + [(group.task, group.count) for group in snapshot.groups]
+    core_s = [task.runtime_s * task.cores * count for task, count in tasks]
+    longest_s = [task.runtime_s for task, _ in tasks]
+    for each in snapshot.columns:
+        by_kind = [runtime_s * each.like.cores for runtime_s, _ in each.times]
+        core_s += [by_kind[kind] for kind in each.kinds]
+        longest_s += [runtime_s for runtime_s, _ in each.times]
     phases: dict[str, int] = {}
     for machine in snapshot.machines:
         phases[machine.phase.value] = phases.get(machine.phase.value, 0) + 1
@@ -285,8 +328,8 @@ def inputs_of(snapshot: Snapshot) -> PlanInputs:
         unfinished=snapshot.unfinished,
         total=snapshot.total,
         running=sum(len(machine.running) for machine in snapshot.machines),
-        core_s=math.fsum(task.runtime_s * task.cores * count for task, count in tasks),
-        longest_s=max((task.runtime_s for task, _ in tasks), default=0.0),
+        core_s=math.fsum(core_s),
+        longest_s=max(longest_s, default=0.0),
         deadline_t=snapshot.deadline_t,
         spent_usd=snapshot.spent_usd,
         budget_usd=snapshot.budget_usd,

@@ -25,6 +25,7 @@ GUESS_SAMPLES = 2
 MAX_SPREADS = 6.0
 """Beyond this many spreads from the centre the normal tail underflows; its asymptote is used instead."""
 
+ROOT_2, ROOT_2_PI = math.sqrt(2.0), math.sqrt(2.0 * math.pi)
 MIN_RUN_S, MAX_RUN_S = 1e-6, 1e12
 """Shorter samples and guesses count as the first; means of running attempts and fitted quantiles end at the second."""
 MIN_TAIL = 1e-9
@@ -70,11 +71,16 @@ class RunTimeLaw(Struct, frozen=True):
     freedom: float
     count: float
 
-    def beyond(self, seconds: float) -> tuple[float, float]:
-        """Mean and variance of the logarithm of a run time that exceeds `seconds`."""
-        at = (math.log(max(seconds, MIN_RUN_S)) - self.centre) / self.spread
-        hazard = _density(at) / _survival(at) if at < MAX_SPREADS else at + 1.0 / at
-        return self.centre + self.spread * hazard, self.spread**2 * max(0.0, 1.0 + at * hazard - hazard**2)
+    def beyond(self, logs: Sequence[float]) -> list[tuple[float, float]]:
+        """Mean and variance of the logarithm of a run time that exceeds each of these, which are logarithms, too."""
+        centre, spread, square = self.centre, self.spread, self.spread**2
+        exp, erfc = math.exp, math.erfc
+        found = []
+        for log in logs:
+            at = (log - centre) / spread
+            hazard = exp(-at * at / 2.0) / ROOT_2_PI / (0.5 * erfc(at / ROOT_2)) if at < MAX_SPREADS else at + 1.0 / at
+            found.append((centre + spread * hazard, square * max(0.0, 1.0 + at * hazard - hazard**2)))
+        return found
 
 
 class Estimates(Struct):
@@ -131,7 +137,7 @@ class Estimates(Struct):
         samples = record.seconds or [max(record.guess_s or 0.0, MIN_RUN_S)]
         if running := self.running.get(task_class):
             law = self._law(task_class, record)
-            samples = [*samples, *(_run_s(law.beyond(seconds)[0]) for seconds in running)]
+            samples = [*samples, *(_run_s(mean) for mean, _ in law.beyond(_logs(running)))]
         return math.fsum(samples) / len(samples) / speed
 
     def _record(self, task_class: str) -> Record:
@@ -173,12 +179,8 @@ def _joint_quantile(chance: float, tasks: int, freedom: float, count: float) -> 
     return max(chance, float(stdtr(freedom, low / math.sqrt(1.0 + 1.0 / count))))
 
 
-def _survival(at: float) -> float:
-    return 0.5 * math.erfc(at / math.sqrt(2.0))
-
-
-def _density(at: float) -> float:
-    return math.exp(-at * at / 2.0) / math.sqrt(2.0 * math.pi)
+def _logs(running: Sequence[float]) -> list[float]:
+    return [math.log(max(seconds, MIN_RUN_S)) for seconds in running]
 
 
 def _sample_quantile(ended: Sequence[float], running: Sequence[float], q: float, elapsed_s: float) -> float | None:
@@ -214,8 +216,9 @@ def _fitted(record: Record, running: Sequence[float], guess_is_mean: bool) -> Ru
         logs += [math.log(max(record.guess_s, MIN_RUN_S)) - above] * GUESS_SAMPLES
     law = _law(logs, 0.0, record.prior)
     # A few rounds suffice: the error shrinks each time by at least the share of running attempts.
+    so_far = _logs(running)
     for _ in range(EM_ROUNDS if running else 0):
-        parts = [law.beyond(seconds) for seconds in running]
+        parts = law.beyond(so_far)
         law = _law([*logs, *(mean for mean, _ in parts)], math.fsum(variance for _, variance in parts), record.prior)
     return replace(law, count=len(logs), freedom=len(logs) - 1 + record.prior.weight)
 

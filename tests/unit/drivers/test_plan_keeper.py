@@ -99,7 +99,7 @@ class InPlace:
     def propose(self, wish, snapshot):
         if isinstance(snapshot, Plan):
             return snapshot, ""
-        self.shown.append((wish.planner, snapshot))
+        self.shown.append((wish.planner, snapshot.whole()))
         return (self.plans.pop(0) if self.plans else Plan()), ""
 
     def close(self) -> None:

@@ -257,6 +257,8 @@ def _queues(state: State, bag: Bag) -> dict[int, list[int]]:
 
 def _freed(state: State, bag: Bag, count: int) -> dict[int, frozenset[int]]:
     """`count` tasks that are reserved for machines and have not begun, from the ends of the longest queues."""
+    if count <= 0:
+        return {}
     queues = _queues(state, bag)
     longest = [(-len(queue), number) for number, queue in queues.items() if queue]
     heapify(longest)

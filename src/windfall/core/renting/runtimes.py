@@ -237,18 +237,18 @@ class Outlook:
         sure, mean = self._given[step]
         return sure * unit_s, mean * unit_s
 
-    def given_each(self, ran_s: list[float]) -> list[tuple[float, float]]:
-        """The same for many tasks; the unit is a second."""
-        usual = self.runtime_s, self.mean_s
+    def given_each(self, ran_s: list[float]) -> tuple[list[int], list[tuple[float, float]]]:
+        """The same for many tasks; the unit is a second. Of each task the place of its pair, and the pairs."""
+        if not ran_s:
+            return [], []
         if self.short_s == math.inf:
-            return [usual] * len(ran_s)
+            return [0] * len(ran_s), [(self.runtime_s, self.mean_s)]
         seconds = np.asarray(ran_s)
         long = seconds >= self.short_s
         steps = np.full(len(ran_s), -1, np.int64)
         steps[long] = np.ceil(np.log(seconds[long]) / _LOG_STEP)
         _, firsts, kinds = np.unique(steps, return_index=True, return_inverse=True)
-        pairs = [self.given(ran_s[first]) for first in firsts.tolist()]
-        return [pairs[kind] for kind in kinds.tolist()]
+        return kinds.tolist(), [self.given(ran_s[first]) for first in firsts.tolist()]
 
     def left_s(self, elapsed_s: float, speed: float, unit_s: float = 1.0) -> float:
         """What is left, on a machine of this speed, of a task that has run this long there."""

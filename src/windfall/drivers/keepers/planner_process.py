@@ -40,7 +40,7 @@ def names_up_to(name: str, kind: str) -> float:
 def think(name: str, snapshot: Snapshot) -> Plan:
     from windfall.planning.registry import planner_named
 
-    return planner_named(name, snapshot.kind)(snapshot)
+    return planner_named(name, snapshot.kind)(snapshot.whole())
 
 
 def send(pipe: IO[bytes], message: Question | Answer) -> None:

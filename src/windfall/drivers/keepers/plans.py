@@ -106,7 +106,7 @@ class PlanKeeper:
         if wish is None:
             return
         named = planner_process.names_up_to(wish.planner, wish.kind)
-        asked, seq = thinking.question(driver.state, wish, driver.clock(), named), driver.state.seq
+        asked, seq = thinking.question(driver.state, wish, driver.clock(), named, True), driver.state.seq
         answered = await asyncio.get_running_loop().run_in_executor(self._thread, self._planning.propose, wish, asked)
         await driver.submit([thinking.proposal(wish, seq, driver.clock(), asked, answered)])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -13,6 +14,7 @@ from windfall.core.engine import Engine
 from windfall.core.events import HostAsked, MachineHibernated, MachineResumed, OffersConfigured
 from windfall.core.renting import runtimes, views
 from windfall.core.state.state import State
+from windfall.planning.contract import Snapshot, inputs_of
 
 
 def eventful(running: int) -> State:
@@ -38,6 +40,37 @@ def test_what_is_equal_for_all_tasks_is_asked_once_and_nothing_else_changes(
     monkeypatch.setattr(views, "is_plain", lambda bag: False)
     monkeypatch.setattr(runtimes, "_plain_speed", lambda state, bag, host: None)
     assert views.view(state, 1, t, names_up_to) == quick
+
+
+@pytest.mark.parametrize("names_up_to", [100.0, 10_000.0])
+def test_a_view_in_columns_is_the_same_once_the_planner_has_made_it_whole(names_up_to: float) -> None:
+    state = eventful(320)
+    sent = views.view(state, 1, 700.0, names_up_to, in_columns=True)
+    plain = views.view(state, 1, 700.0, names_up_to)
+    assert sent.columns and not sent.tasks
+    assert sent.unfinished == plain.unfinished
+    assert inputs_of(sent) == inputs_of(plain)
+    read = msgspec.msgpack.decode(msgspec.msgpack.encode(sent), type=Snapshot).whole()
+    assert read == plain
+    assert list(read.tasks) == list(plain.tasks)
+
+
+def test_a_view_in_columns_of_a_job_without_running_tasks_counts_no_task_as_the_longest() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(40)
+    sent = views.view(cloud.state, bag.number, cloud.t, 1.0, in_columns=True)
+    assert sent.columns and sent.groups
+    assert inputs_of(replace(sent, groups=())).longest_s == 0.0
+    assert inputs_of(sent) == inputs_of(views.view(cloud.state, bag.number, cloud.t, 1.0))
+
+
+def test_tasks_whose_memory_grows_by_the_attempt_are_not_shown_in_columns() -> None:
+    state = busy_state(320)
+    bag = state.bags[1]
+    bag.classes[0] = replace(bag.classes[0], memory_per_attempt=True)
+    sent = views.view(state, 1, 700.0, 100.0, in_columns=True)
+    assert not sent.columns
+    assert sent == views.view(state, 1, 700.0, 100.0)
 
 
 def test_what_each_task_fetches_is_in_the_speed_and_price_of_the_offers_that_planners_see_and_not_in_the_bill():
