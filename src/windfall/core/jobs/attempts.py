@@ -137,12 +137,13 @@ def _unhold(state: State, bag: Bag, task: int, attempt: Attempt, waste: str, ran
     if waste and state.fleet.machines:
         _note_waste(state, bag, task, attempt, host, waste, ran_s)
     if host.gang == key:
-        host.gang, host.session.to_join, host.session.to_begin = None, [], []
+        host.gang, host.session.to_join, host.session.to_begin = None, (), ()
     if host.memory_held:
         host.memory_held -= bag.memory_for(task, attempt.number)
     if hosts.bundled and len(host.held) <= host.slots:
         hosts.bundled.pop(host.number, None)
-    if host.session.asked_back:
+    if host.session.asked_back_t is not None:
+        # Not a look into the empty dict: there is one for each host, and it is nowhere near.
         host.session.asked_back.pop(key, None)
     return host
 

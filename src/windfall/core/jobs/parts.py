@@ -18,7 +18,7 @@ def form(state: State, formed: GangFormed, t: float) -> None:
         attempts.hand_out(state, host, piece, t)
         host.gang = (formed.job, formed.task, piece.attempt)
         if rank:
-            host.session.to_join = [piece]
+            host.session.to_join = (piece,)
             state.hosts.to_tell[number] = None
     bag.attempts.gangs[formed.task] = Gang(formed.first, formed.hosts)
 
@@ -31,7 +31,7 @@ def join(state: State, piece: Assigned, all_joined: Key | None) -> None:
         return
     for rank, number in enumerate(gang.hosts):
         if gang.first + rank != piece.attempt:
-            state.hosts[number].session.to_begin = [(piece.job, piece.first, gang.first + rank)]
+            state.hosts[number].session.to_begin = ((piece.job, piece.first, gang.first + rank),)
             state.hosts.to_tell[number] = None
 
 

@@ -234,7 +234,7 @@ class TaskClassAd(View):
 class_ad = TaskClassAd
 
 
-Task = tuple[State, Bag, int, list[Attempt], float]
+Task = tuple[State, Bag, int, tuple[Attempt, ...], float]
 """What the ad of a task with replicas is about; the time at the end."""
 
 
@@ -281,7 +281,7 @@ class JobAd(View):
         }
 
 
-def job_ad(state: State, bag: Bag, task: int, attempts: list[Attempt], t: float) -> Ad:
+def job_ad(state: State, bag: Bag, task: int, attempts: tuple[Attempt, ...], t: float) -> Ad:
     return JobAd((state, bag, task, attempts, t), t)
 
 

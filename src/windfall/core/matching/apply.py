@@ -44,13 +44,13 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
         session.boot = boot
     session.n, session.assigned = event.n, handed_out
     if session.cancelled or decided.cancel or session.handed_back or decided.hand_back:
-        session.cancelled, session.handed_back = decided.cancel, list(decided.hand_back)
+        session.cancelled, session.handed_back = tuple(decided.cancel), decided.hand_back
     if session.begun or decided.begin:
-        session.begun = list(decided.begin)
+        session.begun = decided.begin
     if hosts.to_tell and host.number in hosts.to_tell and session.has_news:
         session.to_cancel, session.to_hand_back, session.to_recall = [], [], False
-        session.to_join = [] if decided.assigned else session.to_join
-        session.to_begin = [] if decided.begin else session.to_begin
+        session.to_join = () if decided.assigned else session.to_join
+        session.to_begin = () if decided.begin else session.to_begin
         if not session.has_news:
             hosts.to_tell.pop(host.number, None)
     if decided.probation is not None or decided.test:

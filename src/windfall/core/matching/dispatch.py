@@ -65,11 +65,12 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
     if new_boot and host.units:
         view = copy(host) if view is host else view
         view.units = {}  # no process of the old boot is left to have them
-    cancel = list(session.to_cancel) if session.to_cancel and not event.leaving else []
+    has_news = host.number in state.hosts.to_tell and not event.leaving
+    cancel = list(session.to_cancel) if has_news else []
     answer = HostAnswered(host.number, False, lost, [], cancel)
     if event.secret and host.access.secret:
         answer.is_another = event.secret != host.access.secret
-    if session.to_hand_back and not event.leaving:
+    if has_news and session.to_hand_back:
         answer.hand_back = tuple(key for key in session.to_hand_back if key in host.held)
     if event.holds and not event.leaving and (stale := _stale(state, host, event.holds)):
         # It was forgotten while these ran, or their handing out is not in the log. It gets nothing before they have

@@ -173,7 +173,7 @@ def deliver(state: State, host: Host, answer: HostAnswered) -> None:
     """What a host hears that belongs to such a task: its part, and later that all hosts have theirs."""
     session, key = host.session, host.gang
     assert key is not None
-    answer.begin = tuple(session.to_begin)
+    answer.begin = session.to_begin
     if session.to_join:
         answer.assigned = list(session.to_join)
         gang = state.bags[key[0]].attempts.gangs[key[1]]

@@ -125,6 +125,8 @@ class Ranking:
         steady = all(known is not None and policy.is_steady for _, policy, known in self._looking)
         self._is_steady = bool(self._looking) and steady and not self._ending and self._crowd is None
         self._known: dict[int, Known] = {}
+        self._told: dict[tuple[Any, ...], list[list[Wants]]] = {}
+        """Groups by what they say: hosts that are told the same share one list."""
         self._least_served: dict[int, LeastServed] = {}
         """By the identity of a group in `for_all`."""
         self.for_all: list[list[Wants]] | None = None
@@ -156,7 +158,9 @@ class Ranking:
             return None
         if len(self._known) >= REMEMBERED_HOSTS:
             self._known.clear()
-        known = self._known[host.number] = Known(host.ad, host.slots, list(groups))
+        listed = list(groups)
+        said = tuple(tuple((bag.number, most, classes) for bag, _, most, classes in group) for group in listed)
+        known = self._known[host.number] = Known(host.ad, host.slots, self._told.setdefault(said, listed))
         return known
 
     def _add(self, bag: Bag, policy: BagPolicy) -> None:

@@ -164,12 +164,12 @@ def queued_for(
     return picked
 
 
-def _is_slow(attempts: list[Attempt], t: float, patience_s: float | None) -> bool:
+def _is_slow(attempts: tuple[Attempt, ...], t: float, patience_s: float | None) -> bool:
     """The newest attempt counts: a replica gets as long as the first had before there is another."""
     return patience_s is not None and t - attempts[-1].sent >= patience_s
 
 
-def _comes_back(state: State, bag: Bag, task: int, attempts: list[Attempt]) -> bool:
+def _comes_back(state: State, bag: Bag, task: int, attempts: tuple[Attempt, ...]) -> bool:
     """Whether the task has not begun and will be asked back, so that no replica is needed."""
     if len(attempts) > 1 or not state.settings.spread_bundles:
         return False
@@ -177,7 +177,7 @@ def _comes_back(state: State, bag: Bag, task: int, attempts: list[Attempt]) -> b
     return holder is not None and key not in holder.session.asked_back and is_ahead(holder, key)
 
 
-def _candidates(bag: Bag, cap: int) -> Iterator[tuple[int, list[Attempt]]]:
+def _candidates(bag: Bag, cap: int) -> Iterator[tuple[int, tuple[Attempt, ...]]]:
     """Running tasks with the fewest replicas first, the longest running first among equals."""
     looked = 0
     for level in sorted(bag.attempts.levels):

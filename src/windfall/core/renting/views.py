@@ -267,7 +267,7 @@ def _running(state: State, machine: MachineState, t: float, by_job: dict[int, Sh
     host = state.hosts.get(machine.host)
     found: list[Running] = []
     seen, sent_t, alike_s, above, is_alike = -1, -math.inf, 0.0, 0, False
-    lives: dict[int, list[Attempt]] = {}
+    lives: dict[int, tuple[Attempt, ...]] = {}
     for job, task, number in host.held if host is not None else ():
         if job != seen:
             # Nearly always all are of one job.

@@ -30,6 +30,10 @@ def problems(state: State) -> list[str]:
             found.append(f"host {host.name} is wrong about what it has of the server")
         if not host.held.keys() >= host.session.asked_back.keys():
             found.append(f"host {host.name} was asked for what it does not hold")
+        if host.session.asked_back and host.session.asked_back_t is None:
+            found.append(f"host {host.name} was asked for something, and nobody knows when")
+        if host.session.has_news and host.number not in state.hosts.to_tell:
+            found.append(f"host {host.name} is to be told something and stands not among those")
     slots = sum(host.slots for host in state.hosts.values() if host.state == LIVE)
     if slots != state.hosts.live_slots:
         found.append(f"live slots are {slots}, counted {state.hosts.live_slots}")
@@ -165,7 +169,7 @@ def _gang_problems(state: State, bag: Bag, task: int, gang: Gang) -> list[str]:
     return found
 
 
-def _attempt_problems(state: State, bag: Bag, task: int, attempts: list[Attempt]) -> list[str]:
+def _attempt_problems(state: State, bag: Bag, task: int, attempts: tuple[Attempt, ...]) -> list[str]:
     found = []
     if not attempts:
         found.append(f"job {bag.number}.{task}: live without an attempt")

@@ -45,7 +45,7 @@ def task_row(service: Service, bag: Bag, task: int) -> TaskRow:
         row["parents_left"] = bag.queues.parents_left[task]
         row["blocked"] = task in service.blocked(bag)
     if state == HELD:
-        attempts = bag.attempts.live.get(task, [])
+        attempts = bag.attempts.live.get(task, ())
         row["hosts"] = [service.state.hosts[attempt.host].name for attempt in attempts]
         row["sent_s"] = min(attempt.sent for attempt in attempts)
     return row

@@ -173,7 +173,7 @@ def test_a_repeated_exchange_is_told_again_what_to_return():
     assert hand.ask("full", want=0).hand_back == (keys[4],)
     hand._n["full"] -= 1
     assert hand.ask("full", want=0).repeat
-    assert hand.state.host("full").session.handed_back == [keys[4]]
+    assert hand.state.host("full").session.handed_back == (keys[4],)
 
 
 def test_nothing_is_taken_back_that_begins_as_soon_where_it_is():

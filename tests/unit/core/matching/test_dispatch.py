@@ -250,3 +250,14 @@ def test_a_decision_that_was_never_applied_changes_no_later_one():
     asked = [HostAsked(hand.t, "h", "b", 1, 1, 1, {"pool": pool}) for pool in ("a", "b", "a")]
     answers = [hand.engine.decide(hand.state, event).decided.assigned for event in asked]
     assert [bool(assigned) for assigned in answers] == [True, False, True]
+
+
+def test_hosts_that_policies_tell_the_same_share_one_list_of_bags():
+    hand = Hand(compile_policies)
+    hand.submit(100, policies={"Concurrency": 'Host.Pool == "few" ? 1 : 2'})
+    given = {name: len(hand.tasks(name, want=3, slots=3, pool=pool)) for name, pool in
+             (("a", "few"), ("b", "few"), ("c", "many"))}  # fmt: skip
+    assert given == {"a": 1, "b": 1, "c": 2}
+    ranking = hand.engine.policies.ranking(hand.state)
+    a, b, c = (ranking.known(hand.state.host(name)) for name in "abc")
+    assert a.groups is b.groups and a.groups is not c.groups

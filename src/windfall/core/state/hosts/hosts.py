@@ -22,15 +22,18 @@ OF_SERVER = -1
 
 @quickly_set
 class Session(Struct, array_like=True, gc=False):
-    """The exchange with one boot of a worker: the number of the last one, and what it was answered."""
+    """The exchange with one boot of a worker: the number of the last one, and what it was answered.
+
+    What is seldom there is a tuple: the empty one is always the same, an empty list would be one more for each host.
+    """
 
     boot: str = ""
     n: int = 0
     assigned: list[Assigned] = field(default_factory=list)
-    cancelled: list[Key] = field(default_factory=list)
+    cancelled: tuple[Key, ...] = ()
     to_cancel: list[Key] = field(default_factory=list)
     """Attempts that it is told to drop at its next exchange."""
-    handed_back: list[Key] = field(default_factory=list)
+    handed_back: tuple[Key, ...] = ()
     """What the last answer asked it to return if it had not begun."""
     to_hand_back: list[Key] = field(default_factory=list)
     """Attempts that it is told to return at its next exchange, if they have not begun."""
@@ -38,11 +41,11 @@ class Session(Struct, array_like=True, gc=False):
     """What it holds and was ever asked to return: asked once, because what stays has begun."""
     asked_back_t: float | None = None
     """When it was last asked to return something."""
-    to_join: list[Assigned] = field(default_factory=list)
+    to_join: tuple[Assigned, ...] = ()
     """Its part of a task that takes several hosts, which it is given at its next exchange."""
-    to_begin: list[Key] = field(default_factory=list)
+    to_begin: tuple[Key, ...] = ()
     """Attempts that it is told to begin at its next exchange: every host of the task holds its own."""
-    begun: list[Key] = field(default_factory=list)
+    begun: tuple[Key, ...] = ()
     """What the last answer told it to begin."""
     to_recall: bool = False
     """At its next exchange it is told to save what it runs and to end."""

@@ -35,7 +35,8 @@ class Gang(Struct, array_like=True, gc=False):
 class Attempts(Struct, array_like=True):
     """The attempts of a bag that are out."""
 
-    live: dict[int, list[Attempt]] = field(default_factory=dict)
+    live: dict[int, tuple[Attempt, ...]] = field(default_factory=dict)
+    """Tuples: nearly every task has one attempt, and a list of one is two objects."""
     given_up: dict[int, list[Attempt]] = field(default_factory=dict)
     """No longer counted on; a late result is still accepted."""
     levels: dict[int, OrderedDict[int, None]] = field(default_factory=dict)
@@ -58,14 +59,14 @@ class Attempts(Struct, array_like=True):
     def add(self, task: int, attempt: Attempt) -> None:
         attempts = self.live.get(task)
         if attempts is None:
-            self.live[task] = [attempt]
+            self.live[task] = (attempt,)
             first = self.levels.get(1)
             if first is None:
                 first = self.levels[1] = OrderedDict()
             first[task] = None
         else:
-            attempts.append(attempt)
-            self._level(task, len(attempts) - 1, len(attempts))
+            self.live[task] = (*attempts, attempt)
+            self._level(task, len(attempts), len(attempts) + 1)
 
     def drop(self, task: int, number: int) -> Attempt | None:
         """Take a live attempt off; None if it is not live."""
@@ -85,14 +86,13 @@ class Attempts(Struct, array_like=True):
             return attempt
         for attempt in attempts:
             if attempt.number == number:
-                level = len(attempts)
-                attempts.remove(attempt)
-                self._level(task, level, level - 1)
+                self.live[task] = tuple(other for other in attempts if other is not attempt)
+                self._level(task, len(attempts), len(attempts) - 1)
                 return attempt
         return None
 
-    def drop_all(self, task: int) -> list[Attempt]:
-        attempts = self.live.pop(task, [])
+    def drop_all(self, task: int) -> tuple[Attempt, ...]:
+        attempts = self.live.pop(task, ())
         self._level(task, len(attempts), 0)
         return attempts
 
