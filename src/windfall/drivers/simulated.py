@@ -196,7 +196,7 @@ class Simulated:
     def run(self, until: float = inf, done: Callable[[], bool] | None = None) -> None:
         """Let time pass until nothing is scheduled, `until` has come, or `done()` holds."""
         agenda = self._agenda
-        while agenda.front and agenda.front[0][0] <= until:
+        while (front := agenda.front) and front[0][0] <= until:
             self.now, _, call, args = agenda.pop()
             call(*args)
             self.events += 1

@@ -7,6 +7,7 @@ at the position (a, b): integer arithmetic only, so they are the same on every m
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from hashlib import blake2b
 
@@ -51,7 +52,7 @@ def stream_in_turn(seed: int, purpose: str, usual_b: int = 0) -> Stream:
     These are computed in blocks. A number of a block that has been dropped is computed singly.
     """
     key, alone = _key(seed, purpose), stream(seed, purpose)
-    blocks: dict[int, list[float]] = {}
+    blocks: dict[int, array[float]] = {}
 
     def at(a: int, b: int = 0) -> float:
         if b != usual_b:
@@ -69,13 +70,15 @@ def stream_in_turn(seed: int, purpose: str, usual_b: int = 0) -> Stream:
     return at
 
 
-def _block(key: int, first: int, b: int) -> list[float]:
-    """The numbers at (first, b), (first + 1, b), ...: as in `stream`, in arithmetic that wraps at 64 bits."""
+def _block(key: int, first: int, b: int) -> array[float]:
+    """The numbers at (first, b), (first + 1, b), ...: as in `stream`, in arithmetic that wraps at 64 bits.
+
+    An array: neighbours are asked for minutes apart, and a list would hold each number as an object of its own.
+    """
     x = np.arange(first, first + BLOCK, dtype=np.uint64) * np.uint64(_GOLDEN) + np.uint64((key + b * _OTHER) & _MASK)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(_M1)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(_M2)
     x ^= x >> np.uint64(31)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(_M1) + np.uint64(_GOLDEN)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(_M2)
-    numbers: list[float] = (((x >> np.uint64(11)).astype(np.float64) + 0.5) * _SCALE).tolist()
-    return numbers
+    return array("d", (((x >> np.uint64(11)).astype(np.float64) + 0.5) * _SCALE).tobytes())
