@@ -31,7 +31,7 @@ from windfall.planning.registry import known_planner
 from windfall.planning.workflow.bounds import work_bound_usd
 from windfall.planning.workflow.budget import soonest_within
 from windfall.planning.workflow.live import FIRST_PLAN_LOOKS, planned_s
-from windfall.planning.workflow.model import US, NoOffer, Plan, Problem, earliest_finish, make_problem
+from windfall.planning.workflow.model import US, Effort, NoOffer, Plan, Problem, earliest_finish, make_problem
 from windfall.planning.workflow.planners import plan as make_plan
 from windfall.planning.workflow.planners import publish
 from windfall.planning.workflow.risk import Risk
@@ -85,7 +85,7 @@ def plan_workflow(asked: Asked) -> None:
     over = budget_usd is not None and made.expected_usd(problem) > budget_usd + 1e-9
     if budget_usd is not None:
         document |= {"budget_usd": budget_usd, "within_budget": not over, "bound_usd": work_bound_usd(problem)}
-    click.echo(json.dumps(document) if asked.as_json else _screen(document, problem, asked))
+    click.echo(json.dumps(document) if asked.as_json else _screen(document, problem, asked, made.effort))
     if asked.plot:
         from windfall.figures.gantt import plan_picture
         from windfall.figures.saved import save
@@ -230,7 +230,7 @@ def _missed(problem: Problem, document: dict[str, Any], planner: str) -> Missed:
     )
 
 
-def _screen(document: dict[str, Any], problem: Problem, asked: Asked) -> str:
+def _screen(document: dict[str, Any], problem: Problem, asked: Asked, effort: Effort | None) -> str:
     makespan_s, deadline_s = document["makespan_s"], problem.deadline / US
     spare = deadline_s - makespan_s
     verdict = f"{show_duration(spare)} to spare" if spare >= 0 else f"{show_duration(-spare)} late"
@@ -263,6 +263,8 @@ def _screen(document: dict[str, Any], problem: Problem, asked: Asked) -> str:
         )
     if len(document["machines"]) > len(shown):
         lines.append(f"  ... and {len(document['machines']) - len(shown):,} more; --json lists them all")
+    if effort is not None:
+        lines.append(f"  search: {effort.said()}")
     if "forecast" in document:
         lines += lines_of(document["forecast"])
     elif "risk" in document:

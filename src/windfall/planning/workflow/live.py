@@ -120,6 +120,8 @@ class WorkflowPlanner:
             seats.append(Seat(f"new-{place}", offer, at_t, cores_free(offer, at_t), [ids[k] for _, k in mine], True))
         plan = _to_plan(snapshot, seats, review(snapshot, seats)[0], _reason(seats, ids))
         plan.predicted_cost_usd = snapshot.spent_usd + made.cost_usd(problem)
+        if made.effort is not None:
+            plan.because.append(f"the search {made.effort.said()}")
         return plan
 
 

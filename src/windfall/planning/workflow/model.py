@@ -88,6 +88,24 @@ class Lease(Struct, frozen=True):
     end: int
 
 
+class Effort(Struct, frozen=True):
+    """What the search for a plan took, in machines tried, and how the cost fell."""
+
+    tried: int
+    allowed: int
+    searches: int
+    better: tuple[tuple[int, float], ...]
+    """(machines tried, expected dollars) of the plan to begin with and of each cheaper one that a search ended with."""
+
+    def said(self) -> str:
+        """`tried 300,004 machines in 8 searches, the cost fell from $2.0000 to $1.7500, last after 181,230`."""
+        begin_usd, (last, end_usd) = self.better[0][1], self.better[-1]
+        fell = f"the cost fell from ${begin_usd:.4f} to ${end_usd:.4f}, last after {last:,}"
+        stayed = f"found nothing cheaper than ${end_usd:.4f}"
+        searches = f"{self.searches} search{'es' * (self.searches != 1)}"
+        return f"tried {self.tried:,} machines in {searches}, {fell if len(self.better) > 1 else stayed}"
+
+
 class Plan(Struct, frozen=True, eq=False):
     """Which machines to rent and where and when each task runs. `machine[i]`, `start[i]`, `end[i]` belong to task i."""
 
@@ -96,6 +114,8 @@ class Plan(Struct, frozen=True, eq=False):
     machine: list[int]
     start: list[int]
     end: list[int]
+    effort: Effort | None = None
+    """None: nothing was searched for, this is what a rule constructs."""
 
     @property
     def makespan(self) -> int:

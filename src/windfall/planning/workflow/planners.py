@@ -12,7 +12,7 @@ from msgspec import structs
 from windfall.planning.workflow.methods.rivals import gain, greedy, ic_pcp, prolis
 from windfall.planning.workflow.methods.scs import scs
 from windfall.planning.workflow.methods.windfall import LOOKS, windfall
-from windfall.planning.workflow.model import US, Plan, Problem
+from windfall.planning.workflow.model import US, Effort, Plan, Problem
 from windfall.planning.workflow.risk import chance_of_any, without_failures
 
 Planner = Callable[[Problem], Plan]
@@ -55,14 +55,22 @@ def publish(problem: Problem, plan: Plan) -> dict[str, Any]:
         {"id": names[i], "machine": f"m{plan.machine[i] + 1}", "start_s": plan.start[i] / US, "end_s": plan.end[i] / US}
         for i in range(problem.n)
     ]
-    document = {
+    document: dict[str, Any] = {
         "cost_usd": plan.cost_usd(problem),
         "makespan_s": plan.makespan / US,
         "met": plan.met(problem),
         "machines": machines,
         "tasks": tasks,
     }
+    if plan.effort is not None:
+        document["search"] = _search(plan.effort)
     return document | {"risk": _risk(problem, plan)} if problem.exposure.matters else document
+
+
+def _search(effort: Effort) -> dict[str, Any]:
+    """What the search took, and the expected dollars of the first plan and of each cheaper one, by machines tried."""
+    better = [{"tried": tried, "expected_usd": usd} for tried, usd in effort.better]
+    return {"tried": effort.tried, "allowed": effort.allowed, "searches": effort.searches, "better": better}
 
 
 def _risk(problem: Problem, plan: Plan) -> dict[str, float]:

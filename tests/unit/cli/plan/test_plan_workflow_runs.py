@@ -57,6 +57,7 @@ def test_a_plan_on_spot_tells_how_many_simulated_runs_were_in_time_and_what_they
     assert {machine["offer"] for machine in told["machines"]} == {"spot"}
     assert (told["forecast"]["runs"], told["forecast"]["met"], told["risk"]["chance_late"]) == (4, 4, 0.0)
     assert told["risk"]["expected_usd"] == told["forecast"]["cost_usd"]["mean"] > 0
+    assert told["search"]["tried"] > 0 and told["search"]["better"][0]["tried"] == 0
 
 
 def test_the_chance_knows_that_machines_on_demand_are_limited(tmp_path, monkeypatch, capsys):

@@ -36,7 +36,7 @@ PUSH_SHARE = 0.12  # share of rounds that begin by pushing all tasks to one side
 class Search:
     """Improves one plan that meets the deadline and whose machines may all be rented at once.
 
-    `best` is the cheapest found.
+    `best` is the cheapest found, by dollars; `value`, which the search lowers, counts the lengths of leases, too.
     """
 
     def __init__(self, problem: Problem, plan: Plan, rng: np.random.Generator) -> None:
@@ -58,6 +58,7 @@ class Search:
         self.looks = 0
         self._load(from_plan(problem, plan))
         self.best_value = self.value
+        self.best_usd = self._usd()
         self.best = plan
         self.annealed = problem.n <= MAX_TASKS_ANNEALED
         self.pushed = PUSH_SHARE * min(1.0, 300 / max(1, problem.n))
@@ -113,9 +114,9 @@ class Search:
             heat = warm * math.exp(cooling * (self.looks - begin) / looks)
             if self._random() < self.pushed:
                 self._push(left=self._random() < 0.5)
-            before = self.best_value
+            before = self.best_usd
             self._round(heat)
-            quiet = 0 if self.best_value < before - 1e-12 else quiet + 1
+            quiet = 0 if self.best_usd < before - 1e-12 else quiet + 1
             if self.annealed and quiet % 50 == 0 and self.best.cost_usd(self.problem) <= floor * (1 + 1e-9):
                 return
         if not self.annealed:
@@ -153,12 +154,24 @@ class Search:
             self.start[task], self.end[task], self.where[task] = start, end, machine
 
     def _remember(self) -> None:
-        """Keep the plan if it is the cheapest so far; the copy counts as effort."""
-        if self.value < self.best_value - 1e-12:
-            self.best_value = self.value
-            if self.annealed:
-                self.best = to_plan(self.problem, self.machines, "windfall")
-                self.looks += self.problem.n // 4
+        """Keep the plan if it is the cheapest so far, or as cheap and of less value; the copy counts as effort."""
+        if not self.annealed:
+            self.best_value = min(self.value, self.best_value)
+            return
+        usd = self._usd()
+        if usd > self.best_usd + 1e-12 or (usd > self.best_usd - 1e-12 and self.value >= self.best_value - 1e-12):
+            return
+        self.best_usd, self.best_value = usd, self.value
+        self.best = to_plan(self.problem, self.machines, "windfall")
+        self.looks += self.problem.n // 4
+
+    def _usd(self) -> float:
+        """Dollars of the present plan, with the expected cost of losses."""
+        problem = self.problem
+        usd = sum(problem.cost(m.offer, m.last - m.first + problem.lag[m.offer]) for m in self.machines)
+        if problem.exposure.matters:
+            usd += sum(self.loss_usd[machine.offer][task] for task, machine in enumerate(self.where))
+        return usd
 
     def _open_one(self) -> Timeline | None:
         """Rent an empty machine of a random type, so that its price does not count against its first task."""

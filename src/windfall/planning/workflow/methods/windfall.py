@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
 from msgspec import structs
 
-from windfall.planning.workflow.bounds import work_bound_usd
 from windfall.planning.workflow.methods.assign import cheapest_offers
 from windfall.planning.workflow.methods.fleet import (
     Fleet,
@@ -22,12 +21,12 @@ from windfall.planning.workflow.methods.fleet import (
 from windfall.planning.workflow.methods.parts import MIN_PART_TASKS, planned_by_parts, split
 from windfall.planning.workflow.methods.rivals import gain, greedy, ic_pcp, ic_pcp_within, prolis
 from windfall.planning.workflow.methods.scs import scs
-from windfall.planning.workflow.methods.search import MAX_TASKS_ANNEALED, Search
+from windfall.planning.workflow.methods.search import MAX_TASKS_ANNEALED
+from windfall.planning.workflow.methods.searches import search_from
 from windfall.planning.workflow.methods.timeline import to_plan
-from windfall.planning.workflow.model import Plan, Problem, earliest_finish
+from windfall.planning.workflow.model import Effort, Plan, Problem, earliest_finish
 
 LOOKS = 1_200_000  # machines tried in the search; a few seconds
-LOOKS_OF_A_SEARCH = 300_000  # more than this are spent on several searches
 MIN_LOOKS, LOOKS_PER_TASK = 200_000, 30_000  # a small workflow needs fewer
 CONSTRUCTION_EFFORT = 60_000  # tasks placed while constructing our own plans
 MIN_CONSTRUCTED_PLANS = 3  # of our own, at any size
@@ -46,17 +45,37 @@ def windfall(problem: Problem, rng: np.random.Generator, looks: int = LOOKS) -> 
     is_large = problem.n > MAX_TASKS_ANNEALED
     parts = split(problem, MIN_PART_TASKS if is_large else -(-problem.n // MOST_PARTS))
     more: list[Plan] = []
+    spent: list[Effort | None] = []
     if len(parts) > 1:
 
         def plan_part(part: Problem, share: float) -> Plan:
-            if not is_large:
-                return _planned(part, rng, int(PARTS_LOOKS * looks) // len(parts), CONSTRUCTION_EFFORT // len(parts))
-            part_looks = max(int(share * looks), LOOKS_PER_TASK_OF_A_PART * part.n)
-            return _planned(part, rng, part_looks, MIN_CONSTRUCTED_PLANS * part.n)
+            if is_large:
+                part_looks = max(int(share * looks), LOOKS_PER_TASK_OF_A_PART * part.n)
+                planned = _planned(part, rng, part_looks, MIN_CONSTRUCTED_PLANS * part.n)
+            else:
+                part_looks = int(PARTS_LOOKS * looks) // len(parts)
+                planned = _planned(part, rng, part_looks, CONSTRUCTION_EFFORT // len(parts))
+            spent.append(planned.effort)
+            return planned
 
         made = planned_by_parts(problem, parts, plan_part)
         more = [] if made is None else [made]
-    return _planned(problem, rng, looks, max(CONSTRUCTION_EFFORT, MIN_CONSTRUCTED_PLANS * problem.n), more)
+    whole = _planned(problem, rng, looks, max(CONSTRUCTION_EFFORT, MIN_CONSTRUCTED_PLANS * problem.n), more)
+    return structs.replace(whole, effort=_with_parts(whole.effort, spent))
+
+
+def _with_parts(whole: Effort | None, parts: Iterable[Effort | None]) -> Effort | None:
+    """The effort with that for the parts, which were planned before."""
+    known = [part for part in parts if part is not None]
+    if whole is None or not known:
+        return whole
+    before = sum(part.tried for part in known)
+    return Effort(
+        tried=before + whole.tried,
+        allowed=whole.allowed + sum(part.allowed for part in known),
+        searches=whole.searches + sum(part.searches for part in known),
+        better=tuple((before + tried, usd) for tried, usd in whole.better),
+    )
 
 
 def _planned(
@@ -93,34 +112,9 @@ def _improved(problem: Problem, kept: list[Plan], rng: np.random.Generator, look
     if not starts:
         return structs.replace(kept[0], planner="windfall")
     looks = min(looks, MIN_LOOKS + LOOKS_PER_TASK * problem.n)
-    # Several searches: where whole cycles are at stake, one long search ends in one valley as often as a short one.
-    times = max(1, looks // LOOKS_OF_A_SEARCH) if problem.n <= MAX_TASKS_ANNEALED else 1
-    found = [_searched(problem, starts, rng, looks // times) for _ in range(times)]
-    best = min((*found, kept[0]), key=lambda plan: plan.expected_usd(problem))
-    return structs.replace(best, planner="windfall")
-
-
-def _searched(problem: Problem, starts: list[Plan], rng: np.random.Generator, looks: int) -> Plan:
-    """A short search from each of the best starts, then a long one from the best of them."""
-    floor = work_bound_usd(problem)
-    searches = [Search(problem, plan, rng) for plan in _distinct(problem, starts, 3)]
-    for search in searches:
-        search.run(looks // 10, floor)
-    best = min(searches, key=lambda search: search.best_value)
-    last = Search(problem, best.best, rng)
-    last.run(looks - len(searches) * (looks // 10), floor)
-    return min((last.best, best.best), key=lambda plan: plan.expected_usd(problem))
-
-
-def _distinct(problem: Problem, plans: list[Plan], count: int) -> list[Plan]:
-    """The first few that differ in cost."""
-    chosen: list[Plan] = []
-    for plan in plans:
-        if all(abs(plan.cost_usd(problem) - other.cost_usd(problem)) > 1e-9 for other in chosen):
-            chosen.append(plan)
-        if len(chosen) == count:
-            break
-    return chosen
+    found, effort = search_from(problem, starts, rng, looks)
+    best = min((found, kept[0]), key=lambda plan: plan.expected_usd(problem))
+    return structs.replace(best, planner="windfall", effort=effort)
 
 
 def _constructed(problem: Problem, effort: int) -> Iterator[Plan]:
