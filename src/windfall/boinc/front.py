@@ -17,7 +17,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -44,7 +44,7 @@ from windfall.boinc.validators import CannotJudge, argv_of, judged
 from windfall.boinc.validators import pieces_of as pieces_of_file
 from windfall.errors import BadInput, WindfallError
 from windfall.pools.kinds import PoolConfig
-from windfall.server.http.blobs import pieces_of
+from windfall.server.http.blobs import BlobResponse
 from windfall.server.service import NotFound, Service
 
 log = logging.getLogger(__name__)
@@ -290,10 +290,8 @@ class Front:
             tasks, _ = self.scheduler.tasks_of(bundle)
             return Response(job_file(tasks), media_type="application/octet-stream")
         size = await asyncio.to_thread(self.service.store.blob_size, name)
-        if size is None:
-            return Response(status_code=404)
-        pieces, headers = pieces_of(self.service, name), {"content-length": str(size)}
-        return StreamingResponse(pieces, headers=headers, media_type="application/octet-stream")
+        answer = None if size is None else await BlobResponse.of(self.service, name, size)
+        return Response(status_code=404) if answer is None else answer
 
     # --- what the operator says ---
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from windfall.drivers.following import Following
 from windfall.errors import BadInput
@@ -17,6 +18,7 @@ from windfall.server.limits import TooLarge
 from windfall.server.service import NotFound, Service
 from windfall.wire import HOST_SECRET, WORKER_AGENT
 
+BINARY = "application/octet-stream"
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 
@@ -55,16 +57,33 @@ async def head(service: Service, request: Request) -> Response:
 async def get(service: Service, request: Request) -> Response:
     sha = _sha(request)
     size = await _size(service, request, sha)
-    if size is None:
+    answer = None if size is None else await BlobResponse.of(service, sha, size)
+    if answer is None:
         raise NotFound(f"there is no blob {sha[:12]}", code="no-such-blob")
-    headers = {"content-length": str(size)}
-    return StreamingResponse(pieces_of(service, sha), headers=headers, media_type="application/octet-stream")
+    return answer
 
 
-def pieces_of(service: Service, sha: str) -> Iterator[bytes]:
-    with service.store.open_blob(sha) as file:
-        while piece := file.read(PIECE_BYTES):
-            yield piece
+class BlobResponse(StreamingResponse):
+    """A blob. Its file is opened before the answer begins, and closed also if the peer has gone in the middle."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        headers = {"content-length": str(size)}
+        super().__init__(iter(lambda: file.read(PIECE_BYTES), b""), headers=headers, media_type=BINARY)
+        self._file = file
+
+    @classmethod
+    async def of(cls, service: Service, sha: str, size: int) -> BlobResponse | None:
+        """The answer; None if the blob was removed meanwhile."""
+        try:
+            return cls(await asyncio.to_thread(service.store.open_blob, sha), size)
+        except KeyError:
+            return None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._file.close()
 
 
 async def put(service: Service, request: Request) -> tuple[int, dict[str, Any]]:
