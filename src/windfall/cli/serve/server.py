@@ -235,8 +235,10 @@ def _options(location: StateLocation, given: Given, settings: Settings) -> Optio
 def _run(options: Options, location: StateLocation, as_json: bool) -> None:
     """Serve until told to stop, and say how it ended."""
     from windfall.server.embedded import Server, run
+    from windfall.server.open_files import allow_many
     from windfall.server.systemd import ServiceManager
 
+    allow_many()
     made = Server(options)
     made.on_hang = _abort
     made.on_takeover = lambda: _say_taken_over(made.url, location, as_json)
