@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
@@ -72,9 +72,17 @@ class Eligible(Struct):
     replicas: int
 
 
+def comes_back(state, bag, task: int) -> bool:
+    """Whether its one host has not begun it, because it holds more than it has slots: then the task itself is asked
+    back, once, and no replica is made of it."""
+    attempts = bag.attempts.live[task]
+    host, key = state.hosts[attempts[0].host], (bag.number, task, attempts[0].number)
+    return len(attempts) == 1 and key in list(host.held)[host.slots :] and key not in host.session.asked_back
+
+
 def eligible_for_idle_slots(hand: Hand, holds: dict[int, object], name: str) -> list[Eligible]:
     """Algorithm 2 where the queue is empty: for each running job of a bag of which nothing is unsent, if fewer than the
-    cap run, none of them here, and ReplicationRequirements is true."""
+    cap run, none of them here, and ReplicationRequirements is true. A task that has not begun does not run."""
     state, t = hand.state, hand.t
     found = []
     for bag in state.bags.values():
@@ -85,7 +93,9 @@ def eligible_for_idle_slots(hand: Hand, holds: dict[int, object], name: str) -> 
             first = attempts[0]
             runs_here = any(state.hosts[attempt.host].name == name for attempt in attempts)
             errors = state.hosts[first.host].record.error_rate
-            if len(attempts) < most and not runs_here and holds[bag.number](len(attempts), t - first.sent, errors):
+            if runs_here or comes_back(state, bag, task):
+                continue
+            if len(attempts) < most and holds[bag.number](len(attempts), t - first.sent, errors):
                 found.append(Eligible(bag.number, task, len(attempts)))
     return found
 
@@ -129,8 +139,14 @@ def test_a_replication_cycle_queues_what_algorithm_2_queues(made, moves):
     driven(QUEUED, made, moves, check)
 
 
+HELD_AHEAD = [("ask", 0, 1)] * 4 + [("ask", 1, 1), ("ask", 2, 3)]
+"""The first host holds four tasks and has three slots."""
+ALWAYS = ("true", lambda n, age_s, errors: True)
+
+
 @settings(deadline=None, max_examples=150)
 @given(st.lists(bags, min_size=1, max_size=3), steps)
+@example([(4, ALWAYS, 0, 0)], HELD_AHEAD)
 def test_a_host_with_idle_slots_gets_the_replicas_that_algorithm_2_makes(made, moves):
     ranked = [(tasks, condition, place, cap) for place, (tasks, condition, _, cap) in enumerate(made)]
     holds = {place + 1: holds_if for place, (_, (_, holds_if), _, _) in enumerate(ranked)}
