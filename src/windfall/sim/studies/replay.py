@@ -476,6 +476,17 @@ def _cut_short(
         job.cut_s[key[1:]] = _held_s(state, host, earlier.t, until_t, job.class_of(key[1]).name)
 
 
+def _cut_others_short(
+    fitted: Fitted, sent: dict[tuple[int, int, int], _Sent], state: State, key: tuple[int, int, int], t: float
+) -> None:
+    """The other attempts of a task that is done have not ended by then, whatever the one that ended took."""
+    job, task, attempt = key
+    bag = state.bags.get(job)
+    for number in range(1, 0 if bag is None else bag.columns.attempts[task] + 1):
+        if number != attempt:
+            _cut_short(fitted, sent, state, (job, task, number), t)
+
+
 def _reported(
     fitted: Fitted,
     event: ResultsReported,
@@ -494,6 +505,7 @@ def _reported(
         if job is None:
             continue
         if verdict == ACCEPTED:
+            _cut_others_short(fitted, sent, state, key, event.t)
             host = fitted.hosts.get(event.host)
             job.runs_s.append(_work_s(state, host, result, job.class_of(result.task).name))
             job.runs_of[result.task] = job.runs_s[-1]

@@ -14,7 +14,14 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from windfall.core.events import AnyEvent, MachineNoticed, MachineStarted, OffersConfigured, PricesReported
+from windfall.core.events import (
+    AnyEvent,
+    MachineNoticed,
+    MachineResumed,
+    MachineStarted,
+    OffersConfigured,
+    PricesReported,
+)
 from windfall.core.state.renting.fleet import GIVEN_UP, REFUSED, RELEASED, TAKEN, MachineState
 from windfall.core.state.state import State
 from windfall.planning.offers import Offer
@@ -32,6 +39,8 @@ class MarketNews(Struct):
     notices: list[MachineNoticed] = field(default_factory=list)
     started_t: dict[int, float] = field(default_factory=dict)
     """When the provider took the order of each machine."""
+    resumed_t: dict[int, float] = field(default_factory=dict)
+    """When each machine last woke from hibernation."""
 
     def hear(self, event: AnyEvent) -> None:
         if isinstance(event, OffersConfigured):
@@ -41,6 +50,8 @@ class MarketNews(Struct):
             self.prices.append(event)
         elif isinstance(event, MachineStarted):
             self.started_t.setdefault(event.machine, event.at)
+        elif isinstance(event, MachineResumed):
+            self.resumed_t[event.machine] = event.at
         elif isinstance(event, MachineNoticed):
             self.notices.append(event)
 
@@ -94,7 +105,9 @@ def _offer(offer: Offer, machines: list[MachineState], steps: list[list[Any]], n
     else:
         row["speed"] = offer.speed
     if ordered:
-        row["lives"] = [[seconds(part) for part in life_of(machine)] for machine in ordered]
+        row["lives"] = [
+            [seconds(part) for part in life_of(machine, news.resumed_t.get(machine.number))] for machine in ordered
+        ]
         orders_s = [max(0.0, news.started_t.get(m.number, m.requested_t) - m.requested_t) for m in ordered]
         if any(orders_s):
             row["orders"] = [seconds(order_s) for order_s in orders_s]
@@ -133,10 +146,10 @@ def _ends_s(machines: list[MachineState]) -> list[float]:
     return [usual if end_s is None else max(0.0, end_s) for end_s in took]
 
 
-def life_of(machine: MachineState) -> list[float]:
+def life_of(machine: MachineState, resumed_t: float | None) -> list[float]:
     """Boot, run, sleep, run ... seconds of a machine; a last run is there only if the provider ended it.
 
-    One that was refused boots for ever.
+    One that was refused boots for ever. `resumed_t`: when it last woke, if it ever did.
     """
     if machine.cause == REFUSED:
         return [inf]
@@ -147,8 +160,10 @@ def life_of(machine: MachineState) -> list[float]:
     life = [max(0.0, boot_s)]
     for slept_t, woke_t in machine.sleeps:
         life.append(max(0.0, slept_t - since_t))
-        # One that ended while it slept has not woken: the end of the machine closed its sleep.
-        if woke_t is None or (machine.ended_t is not None and woke_t >= machine.ended_t):
+        # One that ended while it slept has not woken: the end of the machine closed its sleep. One may have woken with
+        # the job's last result, and have been released at that moment.
+        closed_by_end = machine.ended_t is not None and woke_t is not None and woke_t >= machine.ended_t
+        if woke_t is None or (closed_by_end and woke_t != resumed_t):
             return life
         life.append(max(0.0, woke_t - slept_t))
         since_t = woke_t
