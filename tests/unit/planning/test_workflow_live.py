@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from windfall.planning.contract import Machine, Phase, Snapshot, Task
+from windfall.planning.contract import Machine, Market, Phase, Snapshot, Task
 from windfall.planning.offers import Offer
 from windfall.planning.workflow.live import WorkflowPlanner, mended, paced, replanned
 from windfall.planning.workflow.seats import play, rented, review
@@ -137,3 +137,18 @@ def test_only_the_task_that_lost_its_machine_is_placed_anew():
     queues = {seat.label: seat.tasks for seat in mended(paced(snapshot), rented(snapshot))}
     assert sorted(task for queue in queues.values() for task in queue) == [0, 1, 2]
     assert 0 in queues["1"] and 1 in queues["2"]
+
+
+def first_offers(told_per_h: float | None, seen: Market) -> set[str]:
+    """The offers of the first plan for two tasks of 1,000 s, one after the other, with much time."""
+    spot = replace(SPOT, price_usd=0.04, interruptions_per_h=told_per_h)
+    snapshot = replace(chain(0.0, 90_000.0, offers=(spot, SURE)), machines=(), markets={spot.key: seen})
+    plan = WorkflowPlanner("windfall", effort=2000)(snapshot)
+    return {start.offer.name for start in plan.start} | {later.offer.name for later in plan.later}
+
+
+def test_the_first_plan_believes_what_was_seen_of_spot_and_not_only_what_was_told():
+    calm = Market(reclaimed=1, spells=1, up_s=1e6)
+    wild = Market(reclaimed=300, spells=300, up_s=300 * 60.0)
+    assert first_offers(None, calm) == first_offers(60.0, calm) == {"spot"}
+    assert first_offers(None, wild) == first_offers(0.01, wild) == {"sure"}

@@ -20,9 +20,10 @@ from msgspec.structs import replace
 from windfall.graph import from_edges
 from windfall.planning import data
 from windfall.planning.at_once import counted
-from windfall.planning.contract import ONDEMAND, Later, Phase, Plan, Snapshot, Start, Task
-from windfall.planning.offers import GIB
+from windfall.planning.contract import ONDEMAND, SPOT, Later, Phase, Plan, Snapshot, Start, Task
+from windfall.planning.offers import GIB, Offer
 from windfall.planning.room import market_key
+from windfall.planning.spot.live import Learner, observed_markets
 from windfall.planning.workflow import sets
 from windfall.planning.workflow.model import US, Workflow, make_problem
 from windfall.planning.workflow.planners import plan as plan_offline
@@ -108,7 +109,7 @@ class WorkflowPlanner:
             resources=[task.resources for task in tasks] if any(task.resources for task in tasks) else [],
         )  # fmt: skip
         offers = tuple(offer for offer in snapshot.offers if snapshot.left_of(offer))
-        problem = make_problem(workflow, offers, max(0.0, snapshot.deadline_t - snapshot.t))
+        problem = make_problem(workflow, _believed(snapshot, offers), max(0.0, snapshot.deadline_t - snapshot.t))
         made = plan_offline(problem, self.name, np.random.default_rng(0), self.effort)
         seats = []
         for place, lease in enumerate(made.leases):
@@ -123,6 +124,18 @@ class WorkflowPlanner:
         if made.effort is not None:
             plan.because.append(f"the search {made.effort.said()}")
         return plan
+
+
+def _believed(snapshot: Snapshot, offers: Sequence[Offer]) -> tuple[Offer, ...]:
+    """The offers, those of which a machine was seen with the rate of interruption that the law has learned."""
+    seen = observed_markets(snapshot)
+    learner = Learner(seen, snapshot.t - snapshot.begun_t, snapshot.t)
+    return tuple(
+        replace(offer, interruptions_per_h=3600.0 * learner.rates(offer).interrupts_per_s)
+        if offer.market == SPOT and offer.key in seen and seen[offer.key].up_s > 0
+        else offer
+        for offer in offers
+    )
 
 
 def _reason(seats: list[Seat], tasks: Sequence[int]) -> str:
