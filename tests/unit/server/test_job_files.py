@@ -130,12 +130,13 @@ def test_a_host_that_fills_the_quota_of_a_job_with_what_no_result_names_fails_no
     assert server.get("/v1/jobs/1")[1]["tasks"]["done"] == 1
 
 
-def test_a_host_cannot_fail_a_task_for_good_by_saying_quota(server):
+@pytest.mark.parametrize("more", [{"text": "why"}, None])
+def test_a_host_cannot_fail_a_task_for_good_by_saying_quota(server, more):
     server.submit(1, outputs=["out0"], max_failures=2)
     for attempt in (1, 2):
         assert server.get("/v1/jobs/1")[1]["tasks"]["failed"] == 0
         assert ask(server)["tasks"]
-        ask(server, results=[done(0, cause="quota", attempt=attempt)], want=0)
+        ask(server, results=[[*done(0, cause="quota", attempt=attempt)[:-1], more]], want=0)
     assert server.get("/v1/jobs/1")[1]["causes"] == {"outputs": 1}
 
 

@@ -53,7 +53,7 @@ from windfall.server.pool_tokens import PoolToken, check_host
 from windfall.server.service import Service
 from windfall.store.contract import Batch, OutputRow
 from windfall.wire import HOST_SECRET, VERSION, WITH_SECRET, frames, is_served
-from windfall.wire.messages import BAD_TASK, CAUSES, DISAGREED, DONE
+from windfall.wire.messages import BAD_TASK, CAUSES, DISAGREED, DONE, QUOTA
 
 CAUSE_CODES = {cause: code for code, cause in enumerate(CAUSES) if cause not in (BAD_TASK, DISAGREED)}
 """What a worker may report."""
@@ -143,7 +143,7 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
     outputs: list[tuple[Key, bytes]] = []
     sent: dict[Key, dict[str, int]] = {}
     if not repeated:
-        if any(row[12] is not None for row in ask.results):
+        if any(row[12] is not None or row[3] == QUOTA for row in ask.results):
             sent = await result_files.check_outputs(service, ask)
         outputs = take_attachments(service, ask, attachments)
         voting = {row[0] for row in ask.results if (bag := state.bags.get(row[0])) is not None and bag.rules.quorum}

@@ -32,6 +32,8 @@ async def check_outputs(service: Service, ask: Ask) -> Sent:
     found: Sent = {}
     for place, row in enumerate(ask.results):
         key, cause, more = row[:3], row[3], row[12]
+        if more is None and cause == QUOTA and not service.job_files.why_refused(key):
+            ask.results[place] = (*row[:3], OUTPUTS, *row[4:])
         if more is None or not (more.outputs or cause == QUOTA) or (host := _holder(service, ask.host, key)) is None:
             continue
         if cause == DONE:
