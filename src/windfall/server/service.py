@@ -61,7 +61,7 @@ class Service:
         self.live = LiveOutput()
         self.intake = Intake(Limits())
         self.uploads = Uploads(store)
-        self.senders = Senders(driver.clock())
+        self.senders = Senders(driver.state)
         self.job_files = JobFiles(store, lambda: driver.state, lambda: self.intake.limits.job_blobs_bytes)
         self.owned = SiteKeeper(driver, [])
         self.rented: MachineKeeper | None = None
@@ -310,6 +310,7 @@ class Service:
         for kept in (self._renderers, self._specs, self._names, self._blocked, self.tails, self.drawn):
             kept.pop(job, None)
         self.job_files.forget(job)
+        self.senders.forget(job)
         self._made = {key: files for key, files in self._made.items() if key[0] != job}
         self._classes, self._classes_until = {}, 1
 

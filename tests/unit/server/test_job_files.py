@@ -150,6 +150,26 @@ def test_a_success_whose_files_have_not_come_is_none(server):
     assert story_of(server, 0)[-1]["text"] == "its output 'out0' has not reached this server"
 
 
+@pytest.mark.parametrize("parting", [{"leaving": "bye"}, {"boot": "new", "n": 1, "ad": {}}], ids=["left", "restarted"])
+def test_a_late_success_counts_whose_files_went_to_the_server_before(tmp_path, parting):
+    """The server restarts between upload and report, and the host has let its attempt go: nobody knows its sender."""
+    with InProcess(tmp_path / "state") as server:
+        server.submit(2, outputs=["out0"])
+        assert ask(server)["tasks"] and put(server, b"made", "1.0.1")[0] == 201
+    with InProcess(tmp_path / "state") as server:
+        server.n["h"] = 5
+        ask(server, want=0, **parting)
+        assert server.service.state.bags[1].attempts.released, "a late success would count"
+        server.n["h"] = 9
+        ask(server, want=0, results=[done(0, b"made")], boot=parting.get("boot", "b"), ad={})
+        assert server.get("/v1/jobs/1")[1]["tasks"]["done"] == 1
+        # What this server handed out was sent to it, or not at all.
+        assert ask(server, want=1, boot=parting.get("boot", "b"))["tasks"]
+        ask(server, want=0, results=[done(1, b"made elsewhere")], boot=parting.get("boot", "b"))
+        assert server.get("/v1/jobs/1")[1]["tasks"]["done"] == 1
+        server.check()
+
+
 def test_what_is_sent_for_an_attempt_of_another_host_is_not_counted_for_its_job(server):
     server.submit(1, outputs=["out0"])
     ask(server)

@@ -254,7 +254,7 @@ def test_a_worker_cannot_read_a_file_of_others_by_naming_it(server, as_, headers
 
 def test_the_files_that_are_known_of_senders_are_bounded_and_the_newest_stay(server, monkeypatch):
     monkeypatch.setattr(senders, "MOST_SENT", 10)
-    known = senders.Senders(0.0)
+    known = senders.Senders(server.service.state)
     names = [sha256(b"%d" % number).hexdigest() for number in range(50)]
     server.exchange("h", headers={HOST_SECRET: "mine"})
     host = server.service.state.host("h")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from windfall.core.events import Key
-from windfall.core.jobs.attempts import given_up, last_holder
+from windfall.core.jobs.attempts import last_holder
 from windfall.core.state.hosts.hosts import Host
 from windfall.server.http.scoped import takes
 from windfall.server.service import Service
@@ -101,10 +101,7 @@ def _holder(service: Service, name: str, key: Key) -> Host | None:
 
 async def _size(service: Service, host: Host, key: Key, sha256: str) -> int | None:
     """Bytes of a file that a host names; None if it is not here, or the host has not sent it and may not read it."""
-    bag = service.state.bags.get(key[0])
-    attempt = None if bag is None else bag.attempts.find(*key[1:]) or given_up(bag, *key[1:])
-    # A clock that was set back goes on from the last time in the log, which may be that of the attempt.
-    is_known = attempt is None or attempt.sent > service.senders.since_t
-    if is_known and not service.senders.has_sent(host, sha256) and not takes(service, host, sha256):
+    senders = service.senders
+    if senders.knows_of(key) and not senders.has_sent(host, sha256) and not takes(service, host, sha256):
         return None
     return await service.uploads.size(sha256)

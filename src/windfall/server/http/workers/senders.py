@@ -5,7 +5,11 @@ Else a host could read any file whose hash it knows: it would call it an output 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from windfall.core.events import Key
 from windfall.core.state.hosts.hosts import Host
+from windfall.core.state.state import State
 from windfall.server.host_secrets import hashed, shows_none
 from windfall.server.job_files import digest
 
@@ -15,10 +19,11 @@ soon after its files."""
 
 
 class Senders:
-    """What hosts have sent since `since_t`; of earlier attempts nobody knows it."""
+    """What hosts have sent to this server; of attempts that were out when it began nobody knows it."""
 
-    def __init__(self, since_t: float) -> None:
-        self.since_t = since_t
+    def __init__(self, state: State) -> None:
+        self._earlier: dict[int, Sequence[int]] = {job: state.bags[job].columns.attempts[:] for job in state.bags.unfinished}
+        """By job, how many attempts of each task had been handed out."""
         self._sent: dict[str, dict[bytes, None]] = {}
         self._total = 0
 
@@ -38,6 +43,14 @@ class Senders:
             self._sent[largest] = dict.fromkeys(kept)
             if not kept:
                 del self._sent[largest]
+
+    def knows_of(self, key: Key) -> bool:
+        """Whether an attempt was handed out by this server: what was sent for it was sent here."""
+        earlier = self._earlier.get(key[0], ())
+        return not 0 <= key[1] < len(earlier) or key[2] > earlier[key[1]]
+
+    def forget(self, job: int) -> None:
+        self._earlier.pop(job, None)
 
     def has_sent(self, host: Host, sha256: str) -> bool:
         files = self._sent.get("" if shows_none(host) else host.access.secret, {})
