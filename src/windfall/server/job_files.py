@@ -24,7 +24,7 @@ MOST_DIGESTS = 1_000_000
 """Digests of files that are kept in mind, of all jobs. Beyond it a file that a job names again counts again."""
 MOST_REFUSED = 10_000
 REMEMBERED_JOBS = 64
-"""Jobs that are counted before those that have ended are dropped."""
+"""Jobs that are counted before those that have ended are dropped; sooner if they have half of the digests."""
 CHECKPOINT = 0
 """In place of an attempt: the checkpoint of a task."""
 _PAGE = 500
@@ -62,7 +62,9 @@ class Files:
 
     @property
     def total(self) -> int:
-        return self.named_bytes + self._held_bytes + sum(self.arriving.values())
+        # Of two hosts that send the same file, one is the first: what the other one sends is here already.
+        arriving = sum(size for sha256, size in self.arriving.items() if not self.has(sha256))
+        return self.named_bytes + self._held_bytes + arriving
 
     def has(self, sha256: str) -> bool:
         return sha256 in self._holders or digest(sha256) in self.named
@@ -104,6 +106,11 @@ class Files:
     def unnamed_bytes(self, holder: tuple[int, int]) -> int:
         """What a holder has that no result names."""
         return sum(size for sha256, size in self.held.get(holder, {}).items() if digest(sha256) not in self.named)
+
+    def saved_bytes(self, task: int) -> int:
+        """The checkpoint of a task, where nothing else of the job is the same file."""
+        held = self.held.get((task, CHECKPOINT), {}).items()
+        return sum(size for sha256, size in held if self._holders[sha256] == 1 and digest(sha256) not in self.named)
 
     def tidy(self, bag: Bag | None) -> None:
         """Release what attempts sent that have ended, and checkpoints that are not the newest of their tasks."""
@@ -150,12 +157,11 @@ class JobFiles:
     async def _read(self, job: int) -> Files:
         bag = self._bag(job)
         checkpoints = {} if bag is None else dict(bag.progress.checkpoints)
+        if len(self._jobs) >= REMEMBERED_JOBS or self._digests >= MOST_DIGESTS // 2:
+            for number in [number for number in self._jobs if self._has_ended(number)]:
+                self.forget(number)
         most = max(0, MOST_DIGESTS - self._digests)
         files = await asyncio.to_thread(_read_files, self._store, job, checkpoints, most)
-        if len(self._jobs) >= REMEMBERED_JOBS:
-            ended = [number for number in self._jobs if self._has_ended(number)]
-            for number in ended:
-                self.forget(number)
         self._jobs[job] = files
         self._digests += len(files.named)
         return files
@@ -170,12 +176,16 @@ class JobFiles:
         self._digests -= 0 if files is None else len(files.named)
 
     def refuse_over(self, key: Key, files: Files, sha256: str = "") -> None:
-        """JobQuota if the job of an attempt has more than it may have, with the file that the attempt sends."""
+        """JobQuota if the job of an attempt has more than it may have, with the file that the attempt sends.
+
+        The checkpoint of its own task is not in the way: a newer one replaces it, and a result makes it needless.
+        """
         if files.total <= self.limit_bytes:
             return
         files.tidy(self._bag(key[0]))
-        if files.total > self.limit_bytes:
-            quota = JobQuota(key[0], files.total, self.limit_bytes)
+        total = files.total - files.saved_bytes(key[1])
+        if total > self.limit_bytes:
+            quota = JobQuota(key[0], total, self.limit_bytes)
             # Else it is others that take its place with what no result names: it may fit later.
             if files.named_bytes + files.unnamed_bytes(key[1:]) + files.arriving.get(sha256, 0) > self.limit_bytes:
                 self._note(key, quota.text)

@@ -217,7 +217,7 @@ def test_of_checkpoints_the_newest_of_a_task_counts_and_one_too_large_is_left_ou
     kept = {0: name_of(b"3" * 500)}
     assert server.driver.state.bags[1].progress.checkpoints == kept
     assert counted(server) == recounted(server) == 500
-    assert put(server, b"4" * 501, "1.0.1")[0] == 413
+    assert put(server, b"4" * 1001, "1.0.1")[0] == 413
     assert server.call("PUT", f"/v1/blobs/{name_of(b'5' * 2000)}", b"5" * 2000)[0] == 201
     ask(server, checkpoints=[[1, 0, 1, name_of(b"5" * 2000), 1, 2.0]], want=0)
     assert server.driver.state.bags[1].progress.checkpoints == kept and counted(server) == 500
@@ -226,6 +226,19 @@ def test_of_checkpoints_the_newest_of_a_task_counts_and_one_too_large_is_left_ou
     assert server.run(sweeper.look()) == 3, "the checkpoints before it, and the one that was not taken, are removed"
     ask(server, results=[[1, 0, 1, "done", 0, 0.0, 1.0, 0.5, 0, 0, 0, 0, None]], want=0)
     assert counted(server) == recounted(server) == 0
+
+
+def test_a_checkpoint_is_in_the_way_of_other_tasks_and_not_of_what_replaces_it(server):
+    server.submit(2, checkpoint_mb=1.0, checkpoint_s=1.0, outputs=["out0"])
+    ask(server, want=2, slots=2)
+    for content in (b"1" * 600, b"2" * 700):
+        assert put(server, content, "1.0.1")[0] == 201
+        ask(server, checkpoints=[[1, 0, 1, name_of(content), len(content), 1.0]], want=0)
+    assert server.driver.state.bags[1].progress.checkpoints == {0: name_of(b"2" * 700)} and counted(server) == 700
+    assert put(server, b"other" * 100, "1.1.1")[0] == 413
+    assert put(server, b"r" * 800, "1.0.1")[0] == 201
+    ask(server, results=[done(0, b"r" * 800)], want=0)
+    assert server.get("/v1/jobs/1")[1]["tasks"]["done"] == 1 and counted(server) == recounted(server) == 800
 
 
 def test_files_that_tasks_of_a_workflow_take_are_counted(server):
@@ -269,6 +282,40 @@ def test_uploads_at_the_same_time_do_not_pass_the_quota_together(server):
     statuses = server.run(all_of_them())
     assert set(statuses) == {201, 413} and statuses.count(201) <= 2
     assert most <= QUOTA + 6 * 50 and counted(server) == 400 * statuses.count(201)
+
+
+def test_one_file_that_two_hosts_send_at_the_same_time_counts_once(server):
+    server.submit(2, outputs=["out0"])
+    ask(server, want=2, slots=2)
+    content, second_is_through = b"x" * 600, asyncio.Event()
+
+    async def stalled() -> AsyncIterator[bytes]:
+        yield content[:300]
+        await second_is_through.wait()
+        yield content[300:]
+
+    async def both() -> list[int]:
+        headers = [worker_headers(server, "h", f"1.{task}.1") | {"content-length": "600"} for task in (0, 1)]
+        path = f"/v1/blobs/{name_of(content)}"
+        first = asyncio.create_task(server.full("PUT", path, stalled(), headers[0]))
+        await asyncio.sleep(0.05)
+        second = (await server.full("PUT", path, content, headers[1]))[0]
+        second_is_through.set()
+        return [(await first)[0], second]
+
+    assert server.run(both()) == [201, 201] and counted(server) == 600
+
+
+def test_jobs_that_have_ended_keep_no_room_from_others_for_digests(server, monkeypatch):
+    monkeypatch.setattr(job_files, "MOST_DIGESTS", 4)
+    for job in (1, 2):
+        server.submit(4, outputs=["out0"])
+        ask(server, want=4, slots=4)
+        for task in range(4):
+            content = b"%d" % (task if job == 1 else 0) * 200
+            assert put(server, content, f"{job}.{task}.1")[0] in (200, 201)
+            ask(server, results=[done(task, content, job=job)], want=0)
+    assert counted(server, 2) == recounted(server, 2) == 200, "four times the same file is one"
 
 
 def test_the_digests_in_memory_are_bounded_and_the_count_is_never_too_low(server, monkeypatch):
