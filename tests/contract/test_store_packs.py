@@ -130,6 +130,8 @@ def test_every_way_of_opening_a_store_reads_its_packs(kit, store, tmp_path):
     follower.close()
     view = viewed(kit)
     assert [Record(*row[:4], row[5]) for row in view.rows("records")] == LOG
+    at_once = [view.rows("records") for _ in range(5)]
+    assert {Record(*row[:4], row[5]) for row in map(next, at_once)} == {LOG[0]}
     view.close()
     source = StateLocation(tmp_path / "state", kit.where if isinstance(kit, PostgresKit) else "")
     copied = tmp_path / "copied"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, LiteralString
@@ -38,6 +39,8 @@ class PostgresView:
     """One transaction that sees the database as it was when it began."""
 
     def __init__(self, url: str) -> None:
+        self._numbers = itertools.count()
+        """Of cursors: records and packs are read at the same time."""
         with _naming():
             self._connection = psycopg.connect(url, application_name="windfall: state", connect_timeout=10)
         try:
@@ -74,7 +77,7 @@ class PostgresView:
             yield from rows_of(unpacked(*pack))
 
     def _read(self, sql: LiteralString) -> Iterator[Row]:
-        with _naming(), self._connection.cursor(f"read_{id(object())}", withhold=False) as cursor:
+        with _naming(), self._connection.cursor(f"read_{next(self._numbers)}", withhold=False) as cursor:
             cursor.itersize = _PAGE
             cursor.execute(sql, binary=True)
             yield from cursor
