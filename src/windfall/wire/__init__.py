@@ -3,6 +3,8 @@
 The whole protocol is described in docs/reference/protocol.md; the shapes stand in `messages`, the framing in `frames`.
 """
 
+from __future__ import annotations
+
 VERSION = 2
 """Protocol version that workers of this Windfall speak, and the one before it to a server that is older.
 
@@ -18,6 +20,11 @@ WITH_SECRET = 2
 def is_served(version: int, oldest: int = OLDEST) -> bool:
     """Whether a server answers a worker that speaks this version: its own, and the one before. Others get a 426."""
     return oldest <= version <= VERSION
+
+
+def other_version(refused: set[int]) -> int | None:
+    """The version that a worker speaks next to a server that has refused these; None: there is none left."""
+    return max((version for version in range(OLDEST, VERSION + 1) if version not in refused), default=None)
 
 
 HOST_SECRET = "X-Windfall-Host-Secret"

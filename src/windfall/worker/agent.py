@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from windfall.wire import VERSION, frames, is_served
+from windfall.wire import VERSION, frames, other_version
 from windfall.wire.messages import NO_WORK
 from windfall.worker import identity, metadata, pace
 from windfall.worker.running import containers, devices, isolation, system
@@ -121,7 +121,9 @@ class Agent:
         self._next_s = 1.0  # until the server says
         self._round_trip = pace.RoundTrip()
         self._version = VERSION
-        """Of the protocol; the one before once a server has said that it is older."""
+        """Of the protocol; another one once a server has said that it does not speak it."""
+        self._refused: set[int] = set()
+        """Versions that were refused since the last answer."""
         self._n = 0
         self._in_flight = False
         self._tell_held = False
@@ -459,10 +461,12 @@ class Agent:
         if outcome is None:
             return
         self._in_flight = False
-        if isinstance(outcome, OtherVersion) and is_served(self._version - 1):
-            # An older server, as before its upgrade. It has not counted the exchange: say the same in its version.
-            self._version -= 1
-            self._say(f"the server is older; going on with version {self._version} of the protocol")
+        if isinstance(outcome, OtherVersion) and (other := self._other_version()) is not None:
+            # An older server, as before its upgrade, or one that has been upgraded and takes no older version any
+            # more. It has not counted the exchange: say the same in its version.
+            which = "older" if other < self._version else "newer"
+            self._version = other
+            self._say(f"the server is {which}; going on with version {other} of the protocol")
             self._outbox.put_back()
             self._sent_s, self._said_goodbye = 0.0, False
             self._n -= 1
@@ -476,7 +480,12 @@ class Agent:
         elif isinstance(outcome, Exception):
             raise outcome
         else:
+            self._refused.clear()
             self._take(outcome)
+
+    def _other_version(self) -> int | None:
+        self._refused.add(self._version)
+        return other_version(self._refused)
 
     def _take(self, body: bytes) -> None:
         raw, payloads = frames.split(body)

@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from windfall.wire import VERSION, frames, is_served
+from windfall.wire import VERSION, frames, other_version
 from windfall.wire import messages as m
 from windfall.worker import identity
 from windfall.worker.running import system, workdir
@@ -72,7 +72,9 @@ class SiteAgent:
         self._sent: tuple[list[int], list[int]] = ([], [])
         self._n = 0
         self._protocol = VERSION
-        """The version that is spoken; the one before once a server has said that it is older."""
+        """The version that is spoken; another one once a server has said that it does not speak it."""
+        self._refused: set[int] = set()
+        """Versions that were refused since the last answer."""
         self._version = ""
         self._next_s = 1.0
         self._wait_s = 0.0
@@ -268,15 +270,20 @@ class SiteAgent:
         self._in_flight, self._nudged = True, False
         self._link.send(first, repeat, self._wait_s)
 
+    def _other_version(self) -> int | None:
+        self._refused.add(self._protocol)
+        return other_version(self._refused)
+
     def _on_answer(self) -> None:
         outcome = self._link.answer()
         if outcome is None:
             return
         self._in_flight = False
-        if isinstance(outcome, OtherVersion) and is_served(self._protocol - 1):
-            # An older server, as before its upgrade. It has not counted the exchange: say the same in its version.
-            self._protocol -= 1
-            self._say(f"the server is older; going on with version {self._protocol} of the protocol")
+        if isinstance(outcome, OtherVersion) and (other := self._other_version()) is not None:
+            # Older, or upgraded meanwhile. It has not counted the exchange: say the same in its version.
+            which = "older" if other < self._protocol else "newer"
+            self._protocol = other
+            self._say(f"the server is {which}; going on with version {other} of the protocol")
             self._said_goodbye = False
             self._n -= 1
             return
@@ -287,6 +294,7 @@ class SiteAgent:
         if isinstance(outcome, Exception):
             raise outcome
         answer = json.loads(bytes(frames.split(outcome)[0]))
+        self._refused.clear()
         self._next_s = float(answer["next_s"])
         if answer["reset"]:
             self._begin_anew()

@@ -22,7 +22,9 @@ class Senders:
     """What hosts have sent to this server; of attempts that were out when it began nobody knows it."""
 
     def __init__(self, state: State) -> None:
-        self._earlier: dict[int, Sequence[int]] = {job: state.bags[job].columns.attempts[:] for job in state.bags.unfinished}
+        self._earlier: dict[int, Sequence[int]] = {
+            job: state.bags[job].columns.attempts[:] for job in state.bags.unfinished
+        }
         """By job, how many attempts of each task had been handed out."""
         self._sent: dict[str, dict[bytes, None]] = {}
         self._total = 0
