@@ -55,6 +55,8 @@ class Sweeper:
             unneeded = await asyncio.to_thread(_unneeded, service.store, list(service.state.bags), kept)
             self._candidates, self._seen = unneeded - service.uploads.touched, seen
             await give_back(service.store)
+        else:
+            service.uploads.touched.clear()  # nothing is to be removed: it would grow for ever
         return removed
 
     async def _remove(self, candidates: set[str]) -> int:
@@ -63,7 +65,7 @@ class Sweeper:
         kept = {blob for bag in service.state.bags.values() for blob in bag.progress.checkpoints.values()}
         still = await asyncio.to_thread(_unneeded, service.store, list(service.state.bags), kept)
         # Nothing is awaited from here to the mark, and a request for a marked file is told to come back.
-        removing = uploads.removing = (candidates & still) - uploads.touched
+        removing = uploads.removing = (candidates & still) - uploads.touched - uploads.awaited()
         try:
             count, size = await asyncio.to_thread(_removed, service.store, removing)
         finally:

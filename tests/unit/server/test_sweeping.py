@@ -10,8 +10,10 @@ import pytest
 
 from tests.support.server.asgi import InProcess
 from tests.unit.server.test_bounds import result
+from windfall.server.http import uploads
 from windfall.server.sweeping import Sweeper
 from windfall.store.contract import Batch, OutputRow
+from windfall.wire import ATTEMPT, HOST_SECRET
 
 
 @pytest.fixture
@@ -55,6 +57,42 @@ def test_files_of_a_forgotten_job_go_and_those_of_others_stay(server):
     assert kept(server) == {shared, other}
     assert server.call("GET", f"/v1/blobs/{own}")[0] == 404
     assert server.get(f"/v1/jobs/{second}")[0] == 200
+
+
+def put_for(server: InProcess, attempt: str, content: bytes) -> str:
+    name, token = sha256(content).hexdigest(), server.service.tokens.create("worker", "", 0.0)
+    headers = {"authorization": f"Bearer {token}", HOST_SECRET.lower(): "mine", ATTEMPT.lower(): attempt}
+    assert server.run(server.full("PUT", f"/v1/blobs/{name}", content, headers))[0] == 201
+    return name
+
+
+def test_a_task_may_send_its_files_for_hours_before_it_names_them(server, monkeypatch):
+    mine = {HOST_SECRET: "mine"}
+    server.submit(1, outputs=["out"])
+    server.exchange("h", headers=mine)
+    first, late = put_for(server, "1.0.1", b"the first file"), put_for(server, "1.0.1", b"what is never named")
+    sweeper = Sweeper(server.service)
+    for _ in range(5):
+        assert server.run(sweeper.look()) == 0
+    done = result()
+    done[-1] = {"outputs": [["out", first, 1, 0o644]]}
+    assert server.exchange("h", headers=mine, results=[done], want=0)[0] == 200
+    assert server.get("/v1/jobs/1")[1]["tasks"]["done"] == 1 and kept(server) == {first, late}
+    monkeypatch.setattr(uploads, "AWAITED_S", 0.0)
+    server.run(sweeper.look())
+    assert kept(server) == {first}, "a day later nobody waits for the other one"
+
+
+def test_what_is_kept_in_mind_of_files_is_bounded(server, monkeypatch):
+    monkeypatch.setattr(uploads, "MOST_AWAITED", 3)
+    server.submit(1, outputs=["out"])
+    server.exchange("h", headers={HOST_SECRET: "mine"})
+    sweeper = Sweeper(server.service)
+    server.run(sweeper.look())
+    names = [put_for(server, "1.0.1", b"%d" % number) for number in range(9)]
+    assert server.service.uploads.awaited() == {*names[-3:]} and server.service.uploads.touched == {*names}
+    server.run(sweeper.look())
+    assert server.service.uploads.touched == set(), "there is nothing to remove"
 
 
 @pytest.mark.parametrize("how", ["HEAD", "PUT", "submit"])

@@ -100,8 +100,8 @@ async def put(service: Service, request: Request) -> tuple[int, dict[str, Any]]:
     if size is not None:
         _note_sender(service, request, sha)
         return 200, {"sha256": sha, "bytes": size}
-    key = scoped.attempt_of(service, request) if service.job_files.is_limited else None
-    sending = None if key is None else await service.job_files.sending(key, sha)
+    key = scoped.attempt_of(service, request)
+    sending = await service.job_files.sending(key, sha) if key is not None and service.job_files.is_limited else None
     try:
         if sending is not None:
             sending.announce(announced)
@@ -113,5 +113,7 @@ async def put(service: Service, request: Request) -> tuple[int, dict[str, Any]]:
     finally:
         if sending is not None:
             sending.end()
+    if key is not None:
+        uploads.wait_for_result(sha)
     _note_sender(service, request, sha)
     return 201, {"sha256": sha, "bytes": size}

@@ -15,6 +15,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import monotonic
 from typing import TypeVar
 
 from windfall.bounds import MAX_BLOB_BYTES, MAX_INTEGER, MAX_UPLOADS
@@ -33,6 +34,8 @@ STALLED_S = 60.0
 """Seconds without a byte after which an upload is given up."""
 REMEMBERED_SIZES = 100_000
 """Blobs whose sizes are kept in mind: a result names its outputs soon after they were sent."""
+MOST_AWAITED, AWAITED_S = 100_000, 86_400.0
+"""Files of attempts that wait for their result: how many, and for how many seconds. A task may send files for hours."""
 T = TypeVar("T")
 
 
@@ -59,6 +62,8 @@ class Uploads:
         self.removing: set[str] = set()
         self.unnamed = 0
         """How often something was sent that nobody names: the sweeper looks for it."""
+        self._awaited: dict[str, float] = {}
+        """Files that were sent for attempts and that nothing names yet, with the time at which they came."""
         self._sizes: dict[str, int] = {}
         self._turns = asyncio.Semaphore(at_once)
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="blobs")
@@ -83,6 +88,21 @@ class Uploads:
         if sha256 in self.removing:
             raise TooBusy(f"blob {sha256[:12]} is being removed", hint=f"try again in {RETRY_AFTER_S} s")
         self.touched.add(sha256)
+
+    def wait_for_result(self, sha256: str) -> None:
+        """A file was sent for an attempt. It is not removed before the result that names it, or for a day."""
+        self._awaited.pop(sha256, None)
+        if len(self._awaited) >= MOST_AWAITED:
+            del self._awaited[next(iter(self._awaited))]
+        self._awaited[sha256] = monotonic()
+
+    def named(self, sha256: str) -> None:
+        """A result, or a checkpoint, names a file: it is needed if that is taken."""
+        self._awaited.pop(sha256, None)
+
+    def awaited(self) -> set[str]:
+        since_s = monotonic() - AWAITED_S
+        return {sha256 for sha256, came_s in self._awaited.items() if came_s > since_s}
 
     async def look(self, sha256: str) -> int | None:
         """Bytes of a blob that somebody needs from now on, as the store says; None if there is none."""

@@ -104,4 +104,5 @@ async def _size(service: Service, host: Host, key: Key, sha256: str) -> int | No
     senders = service.senders
     if senders.knows_of(key) and not senders.has_sent(host, sha256) and not takes(service, host, sha256):
         return None
+    service.uploads.named(sha256)
     return await service.uploads.size(sha256)
