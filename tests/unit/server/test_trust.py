@@ -265,6 +265,19 @@ def test_the_files_that_are_known_of_senders_are_bounded_and_the_newest_stay(ser
     assert sum(map(len, known._sent.values())) <= 10
 
 
+def test_who_makes_up_secrets_cannot_crowd_out_what_hosts_have_sent(server, monkeypatch):
+    monkeypatch.setattr(senders, "MOST_SENT", 10)
+    server.exchange("h", headers={HOST_SECRET: "mine"})
+    token = server.service.tokens.create("worker", "", 0.0)
+    names = [sha256(b"%d" % number).hexdigest() for number in range(40)]
+    for number, name in enumerate(names):
+        secret = "mine" if number < 4 else f"made up {number}"
+        headers = {"authorization": f"Bearer {token}", HOST_SECRET.lower(): secret}
+        assert server.run(server.full("PUT", f"/v1/blobs/{name}", b"%d" % number, headers))[0] == 201
+    host = server.service.state.host("h")
+    assert all(server.service.senders.has_sent(host, name) for name in names[:4])
+
+
 @pytest.mark.parametrize("now", [True, False], ids=["with its first exchange", "later"])
 def test_an_agent_that_takes_the_name_of_one_that_has_left_cannot_write_its_output(server, now):
     assert server.post("/v1/sites", {"name": "lab", "instance": {"vcpu": 1}})[0] == 201

@@ -115,5 +115,7 @@ async def put(service: Service, request: Request) -> tuple[int, dict[str, Any]]:
             sending.end()
     if key is not None:
         uploads.wait_for_result(sha)
-    _note_sender(service, request, sha)
+    # Who makes up many secrets could crowd out what hosts have sent.
+    if key is not None or scoped.is_of_host(service, request):
+        _note_sender(service, request, sha)
     return 201, {"sha256": sha, "bytes": size}

@@ -85,6 +85,16 @@ def may_read(service: Service, request: Request, sha256: str) -> bool:
     return any(takes(service, host, sha256) for host in asking)
 
 
+def is_of_host(service: Service, request: Request) -> bool:
+    """Whether the secret that a worker shows, if it shows one, is that of a host that has come."""
+    bearer: Bearer = request.state.bearer
+    secret = request.headers.get(HOST_SECRET, "")
+    if bearer.role not in WORKERS or not secret:
+        return True
+    shown = hashed(secret)
+    return any(host.access.secret == shown for host in service.state.hosts.values())
+
+
 def attempt_of(service: Service, request: Request) -> Key | None:
     """The attempt that a file is sent for, if its sender has it; None of other senders, and of what names none."""
     numbers = [decimal(part) for part in request.headers.get(ATTEMPT, "").split(".")]
