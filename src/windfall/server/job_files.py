@@ -8,6 +8,7 @@ that no job depends on what another one forgets. Each job is read from the store
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from windfall.bags.chunks import decode
@@ -25,6 +26,9 @@ MOST_DIGESTS = 1_000_000
 MOST_REFUSED = 10_000
 REMEMBERED_JOBS = 64
 """Jobs that are counted before those that have ended are dropped; sooner if they have half of the digests."""
+COUNTING_S = 5.0
+"""Seconds that a host waits while the files of its job are counted; then what it has is let through. An object store
+takes minutes for ten thousand inputs, and the lease of the host would run out."""
 CHECKPOINT = 0
 """In place of an attempt: the checkpoint of a task."""
 _PAGE = 500
@@ -154,6 +158,15 @@ class JobFiles:
             reading.add_done_callback(lambda _: self._reading.pop(job, None))
         return await asyncio.shield(reading)
 
+    async def _soon(self, job: int) -> Files | None:
+        """The files of a job; None while they are being counted."""
+        if (found := self._jobs.get(job)) is not None:
+            return found
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(COUNTING_S):
+                return await self.of(job)
+        return None
+
     async def _read(self, job: int) -> Files:
         bag = self._bag(job)
         checkpoints = {} if bag is None else dict(bag.progress.checkpoints)
@@ -203,9 +216,10 @@ class JobFiles:
 
     # --- what comes in ---
 
-    async def sending(self, key: Key, sha256: str) -> Sending:
-        """A host begins to send a file for an attempt that it has."""
-        return Sending(self, await self.of(key[0]), key, sha256)
+    async def sending(self, key: Key, sha256: str) -> Sending | None:
+        """A host begins to send a file for an attempt that it has. None: it is not counted yet."""
+        files = await self._soon(key[0])
+        return None if files is None else Sending(self, files, key, sha256)
 
     async def add_inputs(self, job: int, inputs: Iterable[InputFile]) -> None:
         """More tasks of a job take these files. JobQuota: none of them is counted, the tasks are to be refused."""
@@ -224,7 +238,9 @@ class JobFiles:
 
         `why_refused` tells whether another attempt would meet the same.
         """
-        files = await self.of(key[0])
+        files = await self._soon(key[0])
+        if files is None:
+            return ""
         already = set(files.held.get(key[1:], ()))
         for sha256, size in sizes.items():
             files.hold(key[1:], sha256, size)
@@ -237,7 +253,9 @@ class JobFiles:
 
     async def admit_checkpoint(self, key: Key, sha256: str, size: int) -> bool:
         """Count the newest checkpoint of a task in place of the one before; False: it is too large."""
-        files, place = await self.of(key[0]), (key[1], CHECKPOINT)
+        files, place = await self._soon(key[0]), (key[1], CHECKPOINT)
+        if files is None:
+            return True
         before = dict(files.held.get(place, {}))
         files.release(place)
         files.hold(place, sha256, size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Iterator
 from hashlib import sha256
 from typing import Any
@@ -239,6 +240,24 @@ def test_a_checkpoint_is_in_the_way_of_other_tasks_and_not_of_what_replaces_it(s
     assert put(server, b"r" * 800, "1.0.1")[0] == 201
     ask(server, results=[done(0, b"r" * 800)], want=0)
     assert server.get("/v1/jobs/1")[1]["tasks"]["done"] == 1 and counted(server) == recounted(server) == 800
+
+
+def test_no_host_waits_for_long_until_its_job_is_counted(server, monkeypatch):
+    counted_in, read = threading.Event(), job_files._read_files
+
+    def slowly(*args: Any) -> job_files.Files:
+        counted_in.wait(30.0)
+        return read(*args)
+
+    monkeypatch.setattr(job_files, "_read_files", slowly)
+    monkeypatch.setattr(job_files, "COUNTING_S", 0.01)
+    server.submit(2, outputs=["out0"])
+    ask(server, want=2, slots=2)
+    assert put(server, b"a" * 600, "1.0.1")[0] == 201
+    ask(server, results=[done(0, b"a" * 600)], want=0)
+    assert server.get("/v1/jobs/1")[1]["tasks"]["done"] == 1
+    counted_in.set()
+    assert counted(server) == 600 and put(server, b"b" * 600, "1.1.1")[0] == 413
 
 
 def test_files_that_tasks_of_a_workflow_take_are_counted(server):
