@@ -46,7 +46,16 @@ def settings_of(folder: str, token_file: str | None, network: bool) -> dict[str,
     files = [os.path.abspath(token_file)] if token_file else []
     beside = [os.path.dirname(os.path.realpath(file)) for file in files]
     hidden = [place for place in beside if os.path.exists(os.path.join(place, DATABASE))]
-    return {"folder": folder, "files": files, "hidden": hidden, "shown": shown, "network": network}
+    return {
+        "folder": folder, "files": files, "hidden": hidden, "shown": shown, "programs": below_tmp(), "network": network,
+    }  # fmt: skip
+
+
+def below_tmp() -> list[str]:
+    """The interpreter and this program, where they lie below /tmp: calls of Python need them in their private /tmp."""
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    places = {sys.prefix, sys.base_prefix, package}
+    return sorted(path for path in places if os.path.exists(path) and _is_below(path, "/tmp"))
 
 
 def _is_below(path: str, folder: str) -> bool:
@@ -60,6 +69,8 @@ def argv_of(settings: dict[str, Any], argv: Sequence[str], folder: str, own: Seq
     made += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
     for device in (*glob.glob("/dev/nvidia*"), "/dev/dri", "/dev/kfd"):
         made += ["--dev-bind-try", device, device]
+    for path in settings["programs"]:
+        made += ["--ro-bind", path, path]
     for path in (*settings["hidden"], settings["folder"]):
         made += ["--tmpfs", path]
     for path in settings["shown"]:
