@@ -190,6 +190,14 @@ def test_a_damaged_pack_is_named_and_what_is_behind_it_is_read(kit, store):
 
 
 @pytest.mark.parametrize("kit", ["sqlite"], indirect=True)
+def test_a_pack_that_is_no_bytes_is_damaged(kit, store):
+    pack_all(store)
+    kit.execute("UPDATE packs SET data = 'text' WHERE first = ?", PACKS[1][0])
+    with pytest.raises(StoreCorrupt, match="of the log are damaged"):
+        store.records(limit=1000)
+
+
+@pytest.mark.parametrize("kit", ["sqlite"], indirect=True)
 def test_all_but_a_damaged_pack_can_be_saved(kit, store):
     pack_all(store)
     lost = PACKS[1]

@@ -1,5 +1,4 @@
-"""Old records of the log, some hundred of them as one compressed row, and how a database reads them. Pure but for
-the reading, which is the database's own.
+"""Old records of the log: 500 of them are one compressed row, a pack. Touches nothing; stores read and write packs.
 
 A record of a finished task has 90 bytes, and 45 more as a row; nearly all of them stand in the record before, too.
 Packed, it has 24 (docs/explanation/performance.md). Records about a job (`job > 0`) are few, are found by an index, and
@@ -41,7 +40,7 @@ def packed(rows: Sequence[Row]) -> tuple[int, int, float, int, int, bytes] | Non
 
 def unpacked(last: int, first: int, stored: int, data: bytes) -> Iterator[Record]:
     """The records of a pack in order. StoreCorrupt if it is damaged."""
-    if crc(last, data) != stored:
+    if not isinstance(data, bytes) or crc(last, data) != stored:
         raise StoreCorrupt(
             f"records {first} to {last} of the log are damaged, and they are not the last ones",
             hint="restore a backup, or save what can be read:  windfall state repair STATE NEW",
@@ -55,8 +54,8 @@ def rows_of(records: Iterable[Record]) -> Iterator[Row]:
 
 
 class ReadsPacks:
-    """Reading a log whose old records are packed. A record is a row of its own, or in a pack, or, for a reader that
-    asks for rows first and for packs then, in both."""
+    """Reads a log whose old records are packed: rows first, then packs. A record that is packed between these two
+    reads is found in both, and counts once."""
 
     _packed_until: int
     """The last packed record, as far as this store packed them itself."""

@@ -16,7 +16,7 @@ from typing import Any, Sequence
 PROGRAM = "bwrap"
 NAME = "bubblewrap"
 DATABASE = "windfall.db"
-"""Marks the state directory of a server: whoever reads it can make tokens of pools."""
+"""A directory with this file is the state of a server. Reading it is enough to make tokens of pools."""
 _CHECK_S = 20.0
 
 
