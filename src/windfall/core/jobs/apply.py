@@ -66,6 +66,7 @@ def apply_server_started(state: State, event: ServerStarted, decided: Nothing) -
         host = state.hosts[number]
         host.state = LIVE
         state.hosts.live_slots += host.slots
+        state.hosts.note_held(host)
     state.hosts.live = OrderedDict.fromkeys(sorted([*state.hosts.live, *state.hosts.unknown]))
     state.hosts.unknown.clear()
     for number in state.hosts.live:

@@ -140,11 +140,12 @@ def _unhold(state: State, bag: Bag, task: int, attempt: Attempt, waste: str, ran
         host.gang, host.session.to_join, host.session.to_begin = None, (), ()
     if host.memory_held:
         host.memory_held -= bag.memory_for(task, attempt.number)
-    if hosts.bundled and len(host.held) <= host.slots:
-        hosts.bundled.pop(host.number, None)
     if host.session.asked_back_t is not None:
         # Not a look into the empty dict: there is one for each host, and it is nowhere near.
         host.session.asked_back.pop(key, None)
+        hosts.note_held(host)
+    elif hosts.bundled and len(host.held) <= host.slots:
+        hosts.bundled.pop(host.number, None)
     return host
 
 

@@ -70,6 +70,7 @@ def _fall_silent(state: State, host: Host, to: str) -> None:
     elif host.state == UNKNOWN:
         del state.hosts.unknown[host.number]
     host.state = to
+    state.hosts.bundled.pop(host.number, None)
     if to == UNKNOWN:
         state.hosts.unknown[host.number] = None
     elif to == GONE:
@@ -98,6 +99,7 @@ def resume(state: State, host: Host, t: float) -> None:
     host.state, host.times.seen_t = LIVE, t
     state.hosts.live[host.number] = None
     state.hosts.live_slots += host.slots
+    state.hosts.note_held(host)
 
 
 def leave(state: State, host: Host, reason: str) -> None:

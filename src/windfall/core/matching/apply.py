@@ -63,7 +63,8 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
         else:
             attempts.hand_out(state, host, assigned, t)
     if len(host.held) > host.slots:
-        hosts.bundled[host.number] = None
+        if host.number not in hosts.bundled:
+            hosts.note_held(host)
     elif hosts.bundled:
         hosts.bundled.pop(host.number, None)
     for number, *key in decided.taken_back:
@@ -89,6 +90,7 @@ def _ask_back(state: State, host: Host, key: Key, t: float) -> None:
     session.to_hand_back.append(key)
     session.asked_back[key] = None
     session.asked_back_t = t
+    state.hosts.note_held(host)
     state.hosts.to_tell[host.number] = None
 
 

@@ -13,7 +13,7 @@ from math import ceil
 
 from windfall.core.events import Key, TaskClass
 from windfall.core.matching import lifetimes
-from windfall.core.state.hosts.hosts import LIVE, Host
+from windfall.core.state.hosts.hosts import Host
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import DONE
 from windfall.core.state.state import State
@@ -122,7 +122,7 @@ def _waits(state: State, idle: Host, t: float) -> list[tuple[float, int]]:
     found = []
     for number in islice(state.hosts.bundled, HOSTS_LOOKED_AT):
         host = state.hosts[number]
-        if number == idle.number or host.state != LIVE or host.owner:
+        if number == idle.number:
             continue
         key = next(reversed(host.held))
         bag = state.bags[key[0]]

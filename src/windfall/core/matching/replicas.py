@@ -173,8 +173,11 @@ def _comes_back(state: State, bag: Bag, task: int, attempts: tuple[Attempt, ...]
     """Whether the task has not begun and will be asked back, so that no replica is needed."""
     if len(attempts) > 1 or not state.settings.spread_bundles:
         return False
-    key, holder = (bag.number, task, attempts[0].number), state.hosts.get(attempts[0].host)
-    return holder is not None and key not in holder.session.asked_back and is_ahead(holder, key)
+    number = attempts[0].host
+    if number not in state.hosts.bundled:
+        return False
+    key, holder = (bag.number, task, attempts[0].number), state.hosts[number]
+    return key not in holder.session.asked_back and is_ahead(holder, key)
 
 
 def _candidates(bag: Bag, cap: int) -> Iterator[tuple[int, tuple[Attempt, ...]]]:

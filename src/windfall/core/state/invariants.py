@@ -23,7 +23,7 @@ def problems(state: State) -> list[str]:
         books = [LIVE] * (host.number in state.hosts.live) + [UNKNOWN] * (host.number in state.hosts.unknown)
         if books != ([] if host.state in (GONE, HIBERNATED) else [host.state]):
             found.append(f"host {host.name} is {host.state} and stands among {books}")
-        if (len(host.held) > host.slots) != (host.number in state.hosts.bundled):
+        if host.may_return != (host.number in state.hosts.bundled):
             found.append(f"host {host.name} holds {len(host.held)} and is wrong about its bundle")
         found += _unit_problems(host)
         if (host.number in state.hosts.sharing) != any(index < 0 for _, index, _ in chain(*host.units.values())):

@@ -153,6 +153,32 @@ def test_what_was_asked_for_and_stays_is_not_asked_for_again():
     assert hand.ask("full", want=0, room=100).hand_back == ()
 
 
+def test_hosts_that_were_asked_for_everything_do_not_hide_one_that_was_not():
+    hand = made()
+    stuck = bundles.HOSTS_LOOKED_AT
+    hand.submit(10 * stuck, policies={"Concurrency": 'Host.Pool == "large" ? 1000 : 2'})
+    names = [f"h{number}" for number in range(stuck + 1)]
+    for name in names:
+        assert len(hand.tasks(name, want=1, room=100)) == 2
+    hand.tasks("large", want=1000, slots=1000, pool="large")
+    hand.t += 10
+    for _ in range(stuck + 1):
+        # They vanish without a word: what was asked for stays with them.
+        assert len(hand.ask("idle", want=1).taken_back) == 1
+    assert hand.ask("idle", want=1).taken_back == () and not hand.state.hosts.bundled
+
+
+def test_a_silent_host_is_asked_for_nothing_before_it_is_back():
+    hand = made(lease_s=60.0)
+    (_, ahead) = hoard(hand, 2)
+    hand.wait(70)
+    assert hand.state.host("full").state == "unknown" and not hand.state.hosts.bundled
+    assert hand.ask("idle", want=1).taken_back == ()
+    hand.ask("full", want=0)
+    assert [*hand.state.hosts.bundled] == [hand.state.host("full").number]
+    assert [entry[1:] for entry in hand.ask("idle", want=1).taken_back] == [ahead]
+
+
 def test_a_repeated_exchange_with_fewer_slots_makes_a_bundle_of_what_the_host_holds():
     hand = made()
     hand.submit(5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from itertools import chain
+from itertools import chain, islice
 from math import inf
 from typing import Any
 
@@ -122,6 +122,14 @@ class Host(Struct, array_like=True, gc=False):
         """Whether it has an engine for containers."""
         return bool(self.ad.get("containers"))
 
+    @property
+    def may_return(self) -> bool:
+        """Whether it holds attempts that it has not begun and was never asked to return. Volunteers are not asked."""
+        ahead, asked = len(self.held) - self.slots, self.session.asked_back
+        if ahead <= 0 or self.state != LIVE or self.owner:
+            return False
+        return not asked or any(key not in asked for key in islice(reversed(self.held), ahead))
+
     def holding(self, told: list[Key]) -> frozenset[Key]:
         """What it holds: what it says, and its part of a task of several hosts that it has not been given yet."""
         return frozenset([*told, *((piece.job, piece.first, piece.attempt) for piece in self.session.to_join)])
@@ -211,7 +219,7 @@ class Hosts(dict[int, Host]):
         self.to_tell: dict[int, None] = {}
         """Hosts with something to cancel or to return: a driver wakes them if they wait for an answer."""
         self.bundled: dict[int, None] = {}
-        """Hosts that hold more attempts than they have slots."""
+        """Live hosts with attempts that they have not begun and may be asked to return (`Host.may_return`)."""
         self.sharing: dict[int, None] = {}
         """Hosts with attempts that have something of what is counted for the whole server."""
         self.forget_t = inf
@@ -244,8 +252,8 @@ class Hosts(dict[int, Host]):
         self.next = max(self.next, host.number + 1)
 
     def note_held(self, host: Host) -> None:
-        """Keep `bundled` true to what the host holds."""
-        if len(host.held) > host.slots:
+        """Keep `bundled` true to what the host holds and was asked for."""
+        if host.may_return:
             self.bundled[host.number] = None
         else:
             self.bundled.pop(host.number, None)
