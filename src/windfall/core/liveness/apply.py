@@ -85,8 +85,9 @@ def _plan_forgetting(state: State, host: Host) -> None:
     hosts.forget_t = min(hosts.forget_t, host.times.heard_t + settings.host_forget_s)
     kept = settings.hosts_kept
     if kept is not None and hosts.away > max(kept, hosts.forget_beyond):
-        # Later than the end of its second lease: the timer that finds it lost is not to fire twice.
-        hosts.forget_t = min(hosts.forget_t, host.times.heard_t + 3 * settings.lease_s)
+        # Later than the end of its second lease, which a server that starts renews: the timer that finds it lost is not
+        # to fire twice.
+        hosts.forget_t = min(hosts.forget_t, host.times.seen_t + 3 * settings.lease_s)
 
 
 def hibernate(state: State, host: Host) -> None:

@@ -103,6 +103,21 @@ def test_a_server_that_starts_with_other_limits_looks_at_once():
     assert len(known(hand)) == 2
 
 
+def test_the_timer_that_finds_hosts_lost_after_a_restart_fires_once():
+    hand = Hand(lease_s=10.0, hosts_kept=1)
+    for number in range(4):
+        hand.ask(f"h{number}", 0)
+    hand.t += 11.0
+    hand.step(ServerStarted(hand.t, Settings(lease_s=10.0, hosts_kept=1)))
+    hand.t += 22.0  # all are lost at once, later than three leases after they were heard
+    before = len(hand.log)
+    for event in due(hand.state, hand.t):
+        hand.step(event)
+    assert len(hand.log) == before + 1 and wake_at(hand.state) > hand.t
+    hand.wait(30.0)
+    assert len(known(hand)) == 1
+
+
 @pytest.mark.parametrize("said", [HostBlocked(1000.0, "h0", "broken"), HostDrained(1000.0, "h0")])
 def test_what_an_operator_said_of_a_host_keeps_it(said):
     hand = Hand(lease_s=10.0, hosts_kept=0, host_forget_s=DAY_S)
