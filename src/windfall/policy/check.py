@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from windfall.core.matching.policy import NOTHING, POLICIES
 from windfall.policy.evaluate import Scopes, expression, is_true, number, references
+from windfall.policy.first_attempts import is_own_of_task, surely
 from windfall.policy.growth import MAX_CHARACTERS, longest
 from windfall.policy.names import (
     ADS,
@@ -25,13 +26,17 @@ from windfall.policy.names import (
     is_of_replicas_host,
     nearest,
     nearest_attribute,
+    nearest_shared,
     resolve,
 )
 from windfall.policy.syntax import Node, SyntaxFault, parse, position, straighten, walk
 
 Extra = Mapping[str, Iterable[str]]
 LESS_TEXT = "nest replace(), replaceAll(), regexps() and join() less, with shorter texts"
-PER_BAG = ("JobRequirements", "Rank", "Concurrency")
+OF_BAG = ("Rank", "Concurrency")
+"""Asked once for all tasks of a bag, and of nothing else: no task's own attribute ever exists there."""
+OF_FIRST_ATTEMPTS = ("JobRequirements", "Deadline")
+"""Asked for tasks without running replicas, where no task's own attribute exists, and for replicas, where they do."""
 CONDITIONS = ("JobRequirements", "ReplicationRequirements", "GridPolicy")
 EMPTY: Scopes = (NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, 0.0)
 
@@ -104,9 +109,23 @@ def check_one(policy: str, text: str, extra: Extra = NOTHING) -> list[Finding]:
             _check_comparison(faults, text, node)
     if not faults.failed and longest(tree) > MAX_CHARACTERS:
         faults.error(tree.start, f"it could make a text of more than {MAX_CHARACTERS:,} characters", LESS_TEXT)
+    if policy == "JobRequirements" and not faults.failed:
+        _check_starts(faults, tree)
     if not faults.failed:
         _check_library(faults, text)
     return faults.found
+
+
+def _check_starts(faults: _Faults, tree: Node) -> None:
+    """Refuse a requirement that no task meets before a replica of it runs: none would ever start."""
+    own = next((node for node in walk(tree) if node.kind == "ref" and is_own_of_task(resolve(node.path))), None)
+    if own is not None and surely(tree, faults.text):
+        name = str(resolve(own.path))
+        faults.error(
+            own.start,
+            f"{name} does not exist before a replica of the task runs, so no task of the bag would start",
+            f"write {name} =?= undefined || ... to let them, or {_seen_instead(resolve(own.path))}",
+        )
 
 
 def _check_library(faults: _Faults, text: str) -> None:
@@ -194,12 +213,22 @@ def _check_visible(faults: _Faults, node: Node, reference: Reference) -> None:
             f"GridPolicy is asked before there is a {'host' if reference.ad == 'Host' else 'task'}",
             "it sees BOT, Queue, Pool (or Grid) and Now",
         )
-    if faults.policy in PER_BAG and reference.ad == "Job" and reference.steps[0] not in SHARED_BY_TASKS:
-        faults.warning(
-            node.start,
-            f"{reference} is undefined here for a task without running replicas",
-            f"{faults.policy} is asked once for all such tasks of the bag",
-        )
+    if reference.known and is_own_of_task(reference):
+        if faults.policy in OF_BAG:
+            message = f"{reference} never exists here: {faults.policy} is asked once for all tasks of the bag"
+            faults.error(node.start, message, _seen_instead(reference))
+        elif faults.policy in OF_FIRST_ATTEMPTS:
+            faults.warning(
+                node.start,
+                f"{reference} is undefined here for a task without running replicas",
+                f"{faults.policy} is asked once for all such tasks of the bag",
+            )
+
+
+def _seen_instead(reference: Reference) -> str:
+    """Names that exist where a task's own attributes do not: the nearest, or those of Job."""
+    near = nearest_shared(reference.steps[0])
+    return f"name {near} instead" if near else f"name {', '.join(f'Job.{name}' for name in SHARED_BY_TASKS)} instead"
 
 
 def _example(ad: str) -> str:

@@ -245,6 +245,12 @@ def nearest_attribute(
     return None
 
 
+def nearest_shared(name: str) -> str | None:
+    """The attribute most like this one that exists for all tasks of a bag at once; None where none is like it."""
+    seen = [a for a in reversed(ATTRIBUTES) if a.ad != "Job" or a.name in SHARED_BY_TASKS]
+    return _close(name, {a.name: f"{a.ad}.{a.name}" for a in seen}, similar=0.6)
+
+
 def _place(reference: Reference) -> tuple[tuple[str, ...], str, str, tuple[str, ...]]:
     """(the names before the first one that is wrong, the ad whose vocabulary applies, the wrong name, those behind)."""
     ad, steps = reference.ad, reference.steps

@@ -144,7 +144,8 @@ def test_every_allowed_function_exists_in_the_library(function):
         ("Deadline", "-1", "error"),
         ("GridPolicy", "Host.Memory > 1", "error"),
         ("GridPolicy", "Job.NumberOfReplicas > 1", "error"),
-        ("JobRequirements", "Job.Index < 3", "warning"),
+        ("JobRequirements", "Job.Index < 3 || Host.Speed > 1", "warning"),
+        ("Deadline", "600 * Job.Attempts", "warning"),
         ("JobRequirements", "Host.Memory == undefined", "warning"),
         ("JobRequirements", "Host", "error"),
         ("JobRequirements", "Job", "error"),
@@ -153,6 +154,48 @@ def test_every_allowed_function_exists_in_the_library(function):
 )
 def test_what_parses_and_cannot_work_is_said(policy, text, level):
     assert [finding.level for finding in findings(text, policy=policy)] == [level]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Job.Losses < 3",
+        "!(Job.Losses > 3)",
+        "Job.Losses < 3 && Host.Memory > 5",
+        "Host.Memory > 5 && (Job.Losses < 3 || false)",
+        "Job.Losses > 3 ? Host.Speed > 1 : true",
+        "(Job.Losses ?: Job.Failures) < 2",
+    ],
+)
+def test_a_requirement_that_no_task_meets_before_it_has_replicas_is_refused(text):
+    (finding,) = [finding for finding in findings(text) if finding.level == "error"]
+    assert "Job.Losses does not exist before a replica" in finding.message
+    assert finding.hint.startswith("write Job.Losses =?= undefined || ...")
+    assert finding.hint.endswith("or name Host.LossRate instead")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Job.Losses =?= undefined || Job.Losses < 3",
+        "isUndefined(Job.Losses) || Job.Losses < 3",
+        "(Job.Losses ?: 0) < 3",
+        "Job.Losses < 3 || Host.Speed > 1",
+        "!(Job.Losses < 3 && Host.Speed > 1)",
+        "NumberOfReplicas == 0 || Job.Replica1.Host.Name != Host.Name",
+    ],
+)
+def test_a_requirement_that_allows_for_tasks_without_replicas_is_not_refused(text):
+    assert {finding.level for finding in findings(text)} == {"warning"}
+
+
+@pytest.mark.parametrize("policy", ["Rank", "Concurrency"])
+@pytest.mark.parametrize(("name", "instead"), [("Losses", "Host.LossRate"), ("Hash", "Job.NumberOfReplicas, Job.Cpus")])
+def test_a_tasks_own_attribute_is_refused_where_it_never_exists(policy, name, instead):
+    (finding,) = findings(f"2 * Job.{name}", policy=policy)
+    assert (finding.level, finding.offset) == ("error", 4)
+    assert f"Job.{name} never exists here" in finding.message
+    assert f"name {instead}" in finding.hint
 
 
 @pytest.mark.parametrize("policy", POLICIES)
