@@ -127,7 +127,12 @@ def parser(prog: str) -> argparse.ArgumentParser:
         "--name", type=name_of, metavar="NAME", help="the host's id (default: a stable one from hardware and host name)"
     )
     add("--dir", metavar="DIR", help=f"where to keep files (default: {identity.default_folder()})")
-    add("--lifetime", type=duration_s, metavar="T", help="end in good order before this time has passed")
+    add(
+        "--lifetime",
+        type=duration_s,
+        metavar="T",
+        help="end in good order before this time has passed (default in a Slurm or PBS job: its end)",
+    )
     add("--idle-exit", type=duration_s, metavar="T", help="end after this time without a task")
     add(
         "--unreachable-exit",

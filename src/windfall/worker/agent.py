@@ -20,7 +20,7 @@ from typing import Any
 
 from windfall.wire import VERSION, frames, other_version
 from windfall.wire.messages import NO_WORK
-from windfall.worker import identity, metadata, pace
+from windfall.worker import batch_job, identity, metadata, pace
 from windfall.worker.running import containers, devices, isolation, system
 from windfall.worker.running.processor_time import ProcessorTime
 from windfall.worker.running.slot_pool import SlotPool
@@ -141,6 +141,9 @@ class Agent:
         self._signals: list[int] = []
         self._is_child = os.getppid() == options.parent_pid
         self._metadata = metadata.Watch(options.notices_every_s) if options.notices else None
+        # Workers of a pool are told how long they may run; those that end with their parent end with it.
+        by_hand = options.lifetime_s is None and options.parent_pid is None
+        self._batch_job = batch_job.watch() if by_hand else None
         self._processor = ProcessorTime(options.least_cpu_over_s) if options.least_cpu else None
 
     # -- the loop ---------------------------------------------------------------------------------------------------
@@ -154,6 +157,8 @@ class Agent:
         self._selector.register(self._transfers, selectors.EVENT_READ, self._transfers.finish)
         if self._metadata is not None:
             self._metadata.start()
+        if self._batch_job is not None:
+            self._batch_job.start()
         self._say(f"worker {self.host}: {self._options.slots} slots for {self._options.address.url}")
         with contextlib.suppress(OSError):  # the first task says what is wrong
             self._slots.start_first()
@@ -219,6 +224,8 @@ class Agent:
             self._say("the server answers again")
         if len(self._slots):
             self._last_work_s = now_s
+        if self._batch_job is not None and self._batch_job.found is not None:
+            self._end_with_job(*self._batch_job.found)
         options = self._options
         if self._is_orphan():
             self._abandon()
@@ -326,6 +333,14 @@ class Agent:
         """The parent process has ended, and its server with it: end now, keep the results."""
         self._slots.preempt("the process that started this worker has ended", 0.0, False)
         self._exit_code = 0
+
+    def _end_with_job(self, job: str, end_t: float) -> None:
+        """Take the end of the batch job for the end of this host, and tell the server with the next exchange."""
+        self._batch_job = None
+        left_s = max(0.0, end_t - time.time())
+        self._options.lifetime_s = time.monotonic() + left_s - self._started_s
+        self._ad_sent_s = -_AD_EVERY_S
+        self._say(f"{job} ends in {left_s:.0f} s: this worker ends in good order before")
 
     def _lifetime_left_s(self, now_s: float) -> float | None:
         lifetime_s = self._options.lifetime_s

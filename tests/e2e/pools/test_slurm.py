@@ -292,3 +292,23 @@ def test_the_last_words_of_jobs_whose_workers_never_came_are_shown(tmp_path, slu
         until(lambda: client.pools()[0]["last_error"])
         row = client.pools()[0]
     assert "job " in row["last_error"] and "/no/python: not found" in row["last_error"]
+
+
+# --- a worker that somebody starts inside a job of their own --------------------------------------------------------
+
+
+def test_a_worker_started_by_hand_inside_a_job_tells_the_server_when_the_job_ends(tmp_path, slurm):
+    with embedded.start(tmp_path / "state") as server, Client(server.url, server.token) as client:
+        worker = f"exec {sys.executable} -m windfall worker --server {server.url} --name mine --dir {tmp_path}/worker"
+        script = tmp_path / "mine.sh"
+        script.write_text(f"#!/bin/sh\nexport WINDFALL_TOKEN={server.token}\nunset SLURM_JOB_END_TIME\n{worker}\n")
+        id = slurm.said("sbatch", "--parsable", "--time=7", f"--output={tmp_path}/said", str(script)).strip()
+        ad: dict[str, Any] = {}
+        until(
+            lambda: ad.update(hosts(client).get("mine", {}).get("ad", {})) or ad.get("lifetime_s") is not None,
+            seen=lambda: (tmp_path / "said").read_text(),
+        )
+        assert 300 < ad["lifetime_s"] <= 420
+        assert f"Slurm job {id} ends in" in (tmp_path / "said").read_text()
+        slurm.said("scancel", "--full", "--signal", "TERM", id)
+        until(lambda: not jobs(slurm))
