@@ -27,7 +27,11 @@ PYTHON = sys.executable
 
 
 class Live:
-    """A server process on a state directory of its own, and workers beside it."""
+    """A server process on a state directory of its own, and workers beside it.
+
+    Each has a process group of its own: Ctrl-C is for the benchmark. A worker whose server the same Ctrl-C had ended
+    would wait for it to come back.
+    """
 
     def __init__(self, state: Path) -> None:
         self.state = state
@@ -39,7 +43,7 @@ class Live:
         began = time.perf_counter()
         (self.state / "server.json").unlink(missing_ok=True)
         command = [PYTHON, "-m", "windfall", "server", "--listen", "127.0.0.1:0", "--state", str(self.state)]
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0)
         self.processes.insert(0, server)
         while not (self.state / "server.json").exists():
             if server.poll() is not None:
@@ -61,7 +65,8 @@ class Live:
         command = [PYTHON, "-m", "windfall", "worker", "--server", self.url, "--slots", str(slots)]
         env = os.environ | {"WINDFALL_TOKEN": self.token}
         log = subprocess.DEVNULL
-        worker = subprocess.Popen([*command, "--dir", str(self.state / "worker")], stdout=log, stderr=log, env=env)
+        directory = ["--dir", str(self.state / "worker")]
+        worker = subprocess.Popen([*command, *directory], stdout=log, stderr=log, env=env, process_group=0)
         self.processes.append(worker)
 
     def client(self) -> Client:
@@ -107,9 +112,9 @@ class Live:
         server.communicate()
 
     def close(self) -> None:
+        """End the workers, then the server: it takes what they still have to say."""
         for process in reversed(self.processes):
             process.terminate()
-        for process in self.processes:
             try:
                 process.communicate(timeout=20)
             except subprocess.TimeoutExpired:
@@ -131,7 +136,7 @@ def cpu_of_family(pid: int) -> float:
         threads = Path(f"/proc/{pid}/task").iterdir()
         children = {child for thread in threads for child in (thread / "children").read_text().split()}
         return cpu_of(pid)[0] + sum(cpu_of_family(int(child)) for child in children)
-    except FileNotFoundError:  # it has ended meanwhile
+    except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
         return 0.0
 
 

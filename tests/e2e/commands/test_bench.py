@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import Any
+
+from windfall.bench.harness import live
 
 
 def bench(*arguments: str) -> dict[str, Any]:
@@ -31,3 +34,12 @@ def test_calls_are_measured_by_the_clock_and_by_processor_time():
     document = bench("noop", "--n", "200", "--rounds", "1", "--slots", "1")
     assert document["ours"] > 0
     assert len(document["cpu_ratios"]) == 1
+
+
+def test_ctrl_c_is_for_the_benchmark_and_its_worker_ends_in_order():
+    with live(slots=1) as running:
+        # A worker that the terminal's Ctrl-C reached, too, would wait for a server that it had ended as well.
+        assert all(os.getpgid(process.pid) == process.pid for process in running.processes)
+        with running.client() as client:
+            client.submit(["sleep", "60"], params=[0])
+    assert [process.returncode for process in running.processes if process.returncode == -9] == []
