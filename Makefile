@@ -27,10 +27,10 @@ demo: $(STAMP)
 # A test that hangs fails after ten minutes instead of keeping all others waiting; none takes a tenth of that. Many tests
 # wait for processes: three at a time keep two cores busy.
 test: system apptainer $(STAMP) check
-	$(BIN)/python -m pytest tests -n 3 --dist loadfile -q --timeout 600
+	$(BIN)/python -m pytest tests -n 3 --dist loadfile --no-loadscope-reorder -q --timeout 600
 
 test-fast: $(STAMP)
-	$(BIN)/python -m pytest tests -n 2 --dist loadfile -q -m "not slow"
+	$(BIN)/python -m pytest tests -n 2 --dist loadfile --no-loadscope-reorder -q -m "not slow"
 
 # The plug-in of Snakemake against the real one, which gets an environment of its own; `make test` has it, too, but
 # for the suite without shared files, on an S3.

@@ -19,10 +19,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.commands.traces import nextflow_run, pegasus_run
+from windfall.bench.harness import cpu_of_family
 from windfall.client import Client
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = "#!/bin/sh\necho done\n"
+WORKED_S = 1.5
+"""Processor seconds after which a long command is past its start; loading all modules takes half of one."""
+WAITING_S = 3.0
+"""Seconds after which one that waits rather than computes has begun, too."""
 POOLS = """
 [[pool]]
 name = "cloud"
@@ -208,21 +213,22 @@ class Scene:
             stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip
 
-    def interrupted(self, line: str, seconds: float) -> tuple[int, str]:
-        """Type a line that goes on for long; after `seconds` press Ctrl-C. Exit code and standard error."""
+    def interrupted(self, line: str) -> tuple[int, str]:
+        """Type a line that goes on for long; press Ctrl-C when it is at work. Exit code and standard error."""
         process = subprocess.Popen(
             ["bash", "-c", f"exec {line}"], cwd=self.folder, env=self.env, stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, start_new_session=True,
         )  # fmt: skip
-        try:
-            _, err = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
+        end_s = time.monotonic() + WAITING_S
+        while process.poll() is None and cpu_of_family(process.pid) < WORKED_S and time.monotonic() < end_s:
+            time.sleep(0.05)
+        if process.poll() is None:
             os.killpg(process.pid, signal.SIGINT)
-            try:
-                _, err = process.communicate(timeout=60)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                raise
+        try:
+            _, err = process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
         return process.returncode, err
 
     def typed(self, example: str) -> str:
