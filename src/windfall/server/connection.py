@@ -26,6 +26,12 @@ FRAMED = 16
 """Bytes of framing that a byte of a body may take: a chunk of one byte takes five."""
 IDLE_PATIENCE_S = 75.0
 """Seconds for which a connection is kept between two requests."""
+MOST_HEADERS = 256
+"""Of one request. A header of four bytes takes 150 in memory."""
+MOST_WAITING = 64
+"""Requests that may wait behind one that is not answered yet."""
+WAITING_BYTES = 1000
+"""What a request takes in memory beside its head while it waits."""
 
 
 class Connections:
@@ -119,10 +125,10 @@ class Connection(asyncio.Protocol):
         else:
             self._frame_bytes += len(data)
         if self._in_head or isinstance(self._asking, Alone):
-            self._unknown_bytes += len(data)
-            self._shared.unknown_bytes += len(data)
-            if self._shared.unknown_bytes > self._limits.heads_bytes:
-                self._refuse("too many requests are coming in at once: try again in a few seconds", 429)
+            try:
+                self._count(len(data))
+            except _Refused as error:
+                self._refuse(*error.args)
                 return
         try:
             self._parser.feed_data(data)
@@ -131,17 +137,14 @@ class Connection(asyncio.Protocol):
             asking = self._next[-1] if self._next else self._asking
             if asking is not None:
                 asking.keep_alive = False
-        except httptools.HttpParserError:
-            self._refuse("this is not HTTP")
+        except httptools.HttpParserError as error:
+            why = error.__context__
+            self._refuse(*why.args) if isinstance(why, _Refused) else self._refuse("this is not HTTP")
             return
         if self.transport.is_closing():
             return
         if self._in_head and self._head_bytes > self._limits.head_bytes:
-            self._refuse(
-                f"the head of a request has at most {self._limits.head_bytes} bytes: send shorter headers, or have the "
-                "operator set `windfall server --limit head=SIZE`",
-                431,
-            )
+            self._refuse(*self._too_large().args)
         elif not self._in_head and self._frame_bytes > self._limits.head_bytes + FRAMED * self._body_bytes:
             self._refuse("chunks and trailers take more than what they hold")
         elif not self._in_head:
@@ -182,6 +185,27 @@ class Connection(asyncio.Protocol):
             self.transport.close()
         else:
             self._asking.keep_alive = False
+
+    def _count(self, size: int) -> None:
+        """Bytes of somebody who is not known yet."""
+        self._unknown_bytes += size
+        self._shared.unknown_bytes += size
+        if self._shared.unknown_bytes > self._limits.heads_bytes:
+            raise _Refused("too many requests are coming in at once: try again in a few seconds", 429)
+
+    def _head_size(self) -> int:
+        """Bytes of the head that is complete. One that came in one piece may be as long as that piece."""
+        size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers)
+        if size > self._limits.head_bytes or len(self._headers) > MOST_HEADERS:
+            raise self._too_large()
+        return size
+
+    def _too_large(self) -> _Refused:
+        return _Refused(
+            f"the head of a request has at most {self._limits.head_bytes} bytes in {MOST_HEADERS} headers: send shorter "
+            "headers, or have the operator set `windfall server --limit head=SIZE`",
+            431,
+        )
 
     def _known(self) -> None:
         """What came in so far is accounted for elsewhere from now on, or is gone."""
@@ -232,6 +256,7 @@ class Connection(asyncio.Protocol):
             self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
+        size = self._head_size()
         self._begun = self._in_head = self._head_is_due = False
         self._head_bytes = self._frame_bytes = self._body_bytes = 0
         self._patience(None)
@@ -241,13 +266,19 @@ class Connection(asyncio.Protocol):
             if goes_alone(self._parser.get_method(), self._parser.get_http_version(), headers):
                 self._asking = Alone(self, self._shared.answers, headers, keep_alive)
                 return
-        self._known()
         asking = Asking(self, self._scope(), keep_alive)
         if self._asking is None:
+            self._known()
             self._start(asking)
         else:
-            self._next.append(asking)
-            self.pause_reading()
+            self._wait_behind(asking, size)
+
+    def _wait_behind(self, asking: Asking, size: int) -> None:
+        if len(self._next) == MOST_WAITING:
+            raise _Refused("too many requests at once on one connection: send the next when one is answered", 429)
+        self._count(size + WAITING_BYTES)
+        self._next.append(asking)
+        self.pause_reading()
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -256,7 +287,8 @@ class Connection(asyncio.Protocol):
             asking.feed(body)
 
     def on_message_complete(self) -> None:
-        self._known()
+        if not self._next:  # what waits behind another stays in the account
+            self._known()
         self._in_head = True
         self._patience(None)
         asking = self._next[-1] if self._next else self._asking
@@ -294,10 +326,16 @@ class Connection(asyncio.Protocol):
             return
         if self._next:
             self._start(self._next.pop(0))
+            if not self._next and self._in_head:
+                self._known()
             return
         self.resume_reading()
         if self._in_head and not self._begun:
             self._patience(IDLE_PATIENCE_S)
+
+
+class _Refused(Exception):
+    """Why a request is not taken, and the status that says so."""
 
 
 def _address(transport: Transport, which: str) -> tuple[str, int] | None:

@@ -98,6 +98,47 @@ def test_a_head_that_is_too_long_is_answered_431_with_what_to_do():
     assert said.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n") and b"--limit head=SIZE" in said
 
 
+@pytest.mark.parametrize("rest", [b"x-y: " + b"y" * 70_000 + b"\r\n", b"a:b\r\n" * 300], ids=["long", "many"])
+def test_a_whole_head_is_bounded_in_bytes_and_headers_also_if_it_comes_in_one_piece(rest):
+    said = asyncio.run(until_closed(HEAD + rest + b"\r\n"))
+    assert said.startswith(b"HTTP/1.1 431 ") and b"in 256 headers" in said
+
+
+def test_requests_that_wait_behind_one_that_is_not_answered_are_bounded_and_counted(monkeypatch):
+    """13,000 of them are in one piece of data: without a token, 14 MB in memory for each connection."""
+    shared: list[connection.Connections] = []
+    real = connection.Connections.__init__
+
+    def seen(self, *given) -> None:
+        real(self, *given)
+        shared.append(self)
+
+    monkeypatch.setattr(connection.Connections, "__init__", seen)
+    line = b"GET / HTTP/1.1\r\n\r\n"
+
+    async def waits(scope, receive, send) -> None:
+        await asyncio.Event().wait()
+
+    async def talk() -> tuple[int, bytes, int]:
+        async with served(waits) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(line * (1 + connection.MOST_WAITING))
+            while not shared[0].unknown_bytes:
+                await asyncio.sleep(0.01)
+            counted = shared[0].unknown_bytes
+            other, others = await asyncio.open_connection("127.0.0.1", port)
+            others.write(line * (2 + connection.MOST_WAITING))
+            said = await other.read()
+            others.close()
+            writer.close()
+        return counted, said, shared[0].unknown_bytes
+
+    counted, said, at_last = asyncio.run(talk())
+    assert counted == connection.MOST_WAITING * (connection.WAITING_BYTES + len(b"/"))
+    assert said.startswith(b"HTTP/1.1 429 ")
+    assert at_last == 0
+
+
 @pytest.mark.parametrize("piece", [b"a: b\r\n" * 2000, b"y" * 10_000], ids=["many", "one"])
 @pytest.mark.parametrize("chunk", [b"0\r\n", b"2;"], ids=["trailers", "extension"])
 def test_endless_trailers_and_extensions_are_refused_before_they_fill_the_memory(chunk, piece):

@@ -50,6 +50,16 @@ def test_a_token_becomes_a_cookie_that_no_script_and_no_other_site_can_use(serve
     assert json.loads(ask(server, "GET", "/v1/console/session")[2])["role"] == ""
 
 
+@pytest.mark.timeout(20)
+def test_a_cookie_is_read_in_one_go_whatever_is_in_it(server):
+    """60 kB of backslashes in quotes kept the whole server busy for a minute, and its watchdog ended it."""
+    cookie, _ = signed_in(server)
+    hostile = 'windfall_console="' + "\\" * 60_000 + '"'
+    assert ask(server, "GET", "/v1/console/session", cookie=hostile)[0] == 401
+    assert ask(server, "GET", "/v1/jobs", cookie=hostile)[0] == 401
+    assert ask(server, "GET", "/v1/jobs", cookie=f"a=b; {cookie}; c")[0] == 200
+
+
 def test_a_role_allows_the_same_with_a_cookie_as_with_its_token(server):
     job = server.submit()
     read, _ = signed_in(server, "read")
