@@ -10,16 +10,20 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter
+from collections.abc import Iterable
 from math import isfinite
 
 from msgspec import Struct, field
 
+from windfall.boinc.names import read_name
 from windfall.bounds import MAX_CPUS, MAX_INTEGER, MAX_MEMORY_BYTES, MAX_SECONDS
 from windfall.errors import BadInput
 
 MAX_REQUEST_BYTES = 16 << 20
 MAX_REPORTS = 2000
 MAX_OTHERS = 10_000
+MAX_TASKS = 100_000
+"""Tasks in all results that are reported or held: each is looked up while others wait. A host holds 65,536 at most."""
 MAX_STDERR_CHARS = 64 << 10
 MAX_VALUE_CHARS = 250
 MAX_CLOCK_S = 1e10
@@ -116,7 +120,9 @@ def read_request(body: bytes) -> SchedulerRequest:
     said = _scalars(head)
     ends: Counter[str] = Counter([report.name for report in reports])
     ends.update(set(others))
+    _check_tasks(ends)
     doubtful = sorted({report.name for report in reports if ends[report.name] > 1})
+    held = set(others)
     return SchedulerRequest(
         hostid=_integer(said.get("hostid", "0"), MAX_INTEGER),
         seqno=_integer(said.get("rpc_seqno", "0"), MAX_INTEGER),
@@ -132,9 +138,16 @@ def read_request(body: bytes) -> SchedulerRequest:
         key="\n".join(line.strip() for line in _block(head, "code_sign_key")).strip()[:2000],
         reports=[report for report in reports if ends[report.name] == 1],
         held=list(dict.fromkeys([*others, *doubtful])),
-        doubtful=[name for name in doubtful if name not in others],
+        doubtful=[name for name in doubtful if name not in held],
         now_t=_number(_scalars(_block(head, "time_stats")).get("now", "0"), MAX_CLOCK_S),
     )
+
+
+def _check_tasks(names: Iterable[str]) -> None:
+    """BadRequest if so many tasks are named that no client can have them."""
+    tasks = sum(bundle.count for name in names if (bundle := read_name(name)) is not None)
+    if tasks > MAX_TASKS:
+        raise BadRequest(f"more than {MAX_TASKS} tasks are reported or held", hint="no client has that many")
 
 
 def _alternatives(lines: list[str]) -> list[str]:

@@ -122,7 +122,8 @@ class Scheduler:
         key_is_good = self._front.tell_key(request.key, reply)
         if request.wants_s > 0 and not self._front.serves(request.platforms):
             reply.message = f"there are tasks for {PLATFORM} alone, not for {request.platforms[0] or 'yours'}"
-        reply.aborts = [told for told in request.held if told not in held and told not in reply.acks]
+        known = {*held, *reply.acks}
+        reply.aborts = [told for told in request.held if told not in known]
         if key_is_good:
             fresh = {key for piece in assigned for key in _keys(piece)}
             lost = [key for key in host.held if key not in held.attempts and key not in fresh and self._is_live(key)]

@@ -195,6 +195,23 @@ def test_what_is_no_request_is_refused(body):
         read_request(body)
 
 
+@pytest.mark.parametrize("where", ["results", "others"])
+def test_tasks_that_a_request_names_are_bounded_together(where):
+    """Each is looked up: 10,000 names of 500 tasks kept everybody waiting for seconds."""
+
+    def said(names: int) -> bytes:
+        each = [f"w1_{first}_500_1" for first in range(names)]
+        results = "".join(f"<result>\n<name>{name}</name>\n<state>5</state>\n</result>\n" for name in each)
+        others = "".join(f"<name>{name}</name>\n" for name in each)
+        told = {"results": "", "others": "", where: results if where == "results" else others}
+        return REQUEST.format(**told).encode()
+
+    asked = read_request(said(200))
+    assert len(asked.reports) + len(asked.held) == 200
+    with pytest.raises(BadRequest, match="more than 100000 tasks"):
+        read_request(said(201))
+
+
 def test_numbers_out_of_bounds_become_bounds():
     body = (
         request()
