@@ -202,8 +202,8 @@ class Connection(asyncio.Protocol):
 
     def _too_large(self) -> _Refused:
         return _Refused(
-            f"the head of a request has at most {self._limits.head_bytes} bytes in {MOST_HEADERS} headers: send shorter "
-            "headers, or have the operator set `windfall server --limit head=SIZE`",
+            f"the head of a request has at most {self._limits.head_bytes} bytes in {MOST_HEADERS} headers: send "
+            "shorter headers, or have the operator set `windfall server --limit head=SIZE`",
             431,
         )
 

@@ -18,7 +18,7 @@ from windfall.core.events import Key
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.state import State
 from windfall.server.limits import TooLarge
-from windfall.server.outputs import output_files
+from windfall.server.outputs import PAGE, output_files
 from windfall.store.contract import Store
 
 MOST_DIGESTS = 1_000_000
@@ -31,7 +31,6 @@ COUNTING_S = 5.0
 takes minutes for ten thousand inputs, and the lease of the host would run out."""
 CHECKPOINT = 0
 """In place of an attempt: the checkpoint of a task."""
-_PAGE = 500
 
 
 class JobQuota(TooLarge):
@@ -371,7 +370,7 @@ def files_of(store: Store, job: int, *, sized: bool = False) -> Iterator[tuple[s
     if not spec.outputs and spec.source.kind != "tasks" and not spec.like:
         return
     after: tuple[int, int] | None = None
-    while rows := store.outputs(job, None, after, _PAGE):
+    while rows := store.outputs(job, None, after, PAGE):
         for row in rows:
             yield from ((file[1], file[2]) for file in output_files(row.data))
         after = (rows[-1].task, rows[-1].attempt)

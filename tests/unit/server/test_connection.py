@@ -121,7 +121,7 @@ def test_requests_that_wait_behind_one_that_is_not_answered_are_bounded_and_coun
 
     async def talk() -> tuple[int, bytes, int]:
         async with served(waits) as port:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(line * (1 + connection.MOST_WAITING))
             while not shared[0].unknown_bytes:
                 await asyncio.sleep(0.01)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
 from tests.support.server.asgi import InProcess
+from windfall.server.outputs import PAGE
 from windfall.server.queries import jobs as queries
+from windfall.wire import frames
 
 
 @pytest.fixture
@@ -98,3 +101,42 @@ def test_jobs_in_another_state_are_not_described(server, monkeypatch):
     monkeypatch.setattr(queries, "job_status", noted)
     assert [row["job"] for row in server.get("/v1/jobs?state=cancelled")[1]["jobs"]] == [3]
     assert described == [3]
+
+
+def test_results_read_no_more_outputs_than_fit_into_their_answer(server, monkeypatch):
+    """A page of 1,000 tasks that wrote 1 MB each took 2 GB of the server's memory, to answer with 16 MB."""
+    monkeypatch.setattr(queries, "MAX_FRAME_BYTES", 1000)
+    job = server.submit(200)
+    tasks = server.exchange(want=200, slots=200)[1]["tasks"]
+    said = [b"%100d" % row[1] for row in tasks]
+    rows = [[*row[:3], "done", 0, 0.0, 1.0, 1.0, 0, 100, 0, 0, None] for row in tasks]
+    assert server.exchange(results=rows, attachments=b"".join(said), want=0)[0] == 200
+    read: list[int] = []
+    real = server.store.outputs
+
+    def counted(*given):
+        found = real(*given)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(server.store, "outputs", counted)
+    for path in ("results", "completed"):
+        at, seen = 0, []
+        while at is not None and len(seen) < 200:
+            read.clear()
+            head, rest = frames.split(server.call("GET", f"/v1/jobs/{job}/{path}?after={at}&limit=5000")[1])
+            header = json.loads(bytes(head))
+            assert sum(read) <= PAGE
+            seen += [(row[0], int(bytes(rest[100 * n : 100 * (n + 1)]))) for n, row in enumerate(header["rows"])]
+            at = header["next"] if path == "results" else header["position"]
+        assert seen == [(task, task) for task in range(200)]
+
+
+def test_the_story_of_a_task_keeps_the_end_of_what_its_attempts_wrote(server, monkeypatch):
+    monkeypatch.setattr(queries, "MOST_LAST_BYTES", 10)
+    job = server.submit(1)
+    row = server.exchange()[1]["tasks"][0]
+    failed = [*row[:3], "exit", 1, 0.0, 1.0, 1.0, 0, 0, 1006, 0, None]
+    assert server.exchange(results=[failed], attachments=b"x" * 1000 + b"\nlast\n", want=0)[0] == 200
+    story = server.get(f"/v1/jobs/{job}/explain?task=0")[1]["story"]
+    assert [step["last_line"] for step in story if "cause" in step] == ["last"]

@@ -28,7 +28,7 @@ from windfall.core.state.jobs.bags import FINAL, Bag
 from windfall.core.state.jobs.columns import FAILED, STATE_NAMES
 from windfall.errors import BadInput, WindfallError
 from windfall.server.http import scoped, workflows
-from windfall.server.outputs import output_rows
+from windfall.server.outputs import counted_outputs, output_rows
 from windfall.server.queries import failures
 from windfall.server.queries.by_reference import bag_of
 from windfall.server.queries.one_job import job_status
@@ -44,6 +44,8 @@ Packed = tuple[bytes, bytes, bytes, Json | None]
 NO_OUTPUT: Packed = (b"", b"", b"", None)
 MAX_ROWS = 5000
 MAX_FRAME_BYTES = 16 << 20
+MOST_LAST_BYTES = 64 << 10
+"""Of what an attempt wrote to standard error, where only its end is asked for."""
 STORY_KINDS = (
     "HostAsked", "ResultsReported", "TimerFired", "JobRetried", "JobCancelled", "MachineEnded", "PlanProposed",
     "HostsEnded", "SiteHostReported", "SiteLooked",
@@ -171,7 +173,7 @@ async def explain(service: Service, request: Request) -> tuple[int, Explained]:
 
     told = explaining.explain(service.state, service.driver.engine.policies, bag, task, now, records, name_of)
     if task is not None:
-        _add_texts(told["story"], await _outputs(service, bag, [task]), task)
+        _add_texts(told["story"], await _last_words(service, bag, [task]), task)
     else:
         if scoped.user_of(request):
             told["sharing"] = [_own_part(row, bag.number) for row in told["sharing"]]
@@ -262,29 +264,37 @@ async def completed(service: Service, request: Request) -> Response:
 async def _rows(service: Service, bag: Bag, tasks: list[int]) -> tuple[list[list[Any]], list[bytes], int | None]:
     """Result rows with their attachments; where the frame was full, the position of the first row left out."""
     await service.driver.settled()
-    outputs = await _outputs(service, bag, tasks)
+    # All of a row before outputs are read: a task may be run again meanwhile.
+    heads = [_head(service, bag, task) for task in tasks]
+    counted = [(head[0], head[2] or 0) for head in heads]
+    outputs, read = await asyncio.to_thread(counted_outputs, service.store, bag.number, counted, MAX_FRAME_BYTES)
     returns_values = _returns_values(service, bag)
     rows: list[list[Any]] = []
     attachments: list[bytes] = []
     size = 0
-    for position, task in enumerate(tasks):
-        columns = bag.columns
-        stdout, stderr, value, more = outputs.get((task, columns.attempt[task]), NO_OUTPUT)
+    for position, head in enumerate(heads[:read]):
+        stdout, stderr, value, more = _unpack(outputs[head[0]]) if head[0] in outputs else NO_OUTPUT
         if not returns_values:
             value = b""
         size += len(stdout) + len(stderr) + len(value)
         if size > MAX_FRAME_BYTES and position:
             return rows, attachments, position
-        host = service.state.hosts.get(columns.host[task])
-        ended = columns.attempt[task] > 0
-        rows.append([
-            task, STATE_NAMES[columns.state[task]], columns.attempt[task] or None, exit_code(bag, task),
-            CAUSES[columns.cause[task]] if ended else None, host.name if host and ended else None,
-            columns.start[task] if ended else None, columns.end[task] if ended else None,
-            len(stdout), len(stderr), len(value), more, workflows.name_of(service, bag, task),
-        ])  # fmt: skip
+        name = workflows.name_of(service, bag, head[0])
+        rows.append([*head, len(stdout), len(stderr), len(value), more, name])
         attachments += [part for part in (stdout, stderr, value) if part]
-    return rows, attachments, None
+    return rows, attachments, read if read < len(tasks) else None
+
+
+def _head(service: Service, bag: Bag, task: int) -> list[Any]:
+    """A row of results without what the task left behind."""
+    columns = bag.columns
+    host = service.state.hosts.get(columns.host[task])
+    ended = columns.attempt[task] > 0
+    return [
+        task, STATE_NAMES[columns.state[task]], columns.attempt[task] or None, exit_code(bag, task),
+        CAUSES[columns.cause[task]] if ended else None, host.name if host and ended else None,
+        columns.start[task] if ended else None, columns.end[task] if ended else None,
+    ]  # fmt: skip
 
 
 def _returns_values(service: Service, bag: Bag) -> bool:
@@ -295,11 +305,17 @@ def _returns_values(service: Service, bag: Bag) -> bool:
         return False
 
 
-async def _outputs(service: Service, bag: Bag, tasks: list[int]) -> dict[tuple[int, int], Packed]:
-    if not tasks:
-        return {}
-    rows = await asyncio.to_thread(output_rows, service.store, bag.number, tasks)
-    return {(row.task, row.attempt): _unpack(row.data) for row in rows}
+async def _last_words(service: Service, bag: Bag, tasks: list[int]) -> dict[tuple[int, int], Packed]:
+    """By task and attempt, the end of what they wrote to standard error and what their workers said of them."""
+
+    def read() -> dict[tuple[int, int], Packed]:
+        found: dict[tuple[int, int], Packed] = {}
+        for row in output_rows(service.store, bag.number, tasks):
+            _, stderr, _, more = _unpack(row.data)
+            found[row.task, row.attempt] = (b"", stderr[-MOST_LAST_BYTES:], b"", more)
+        return found
+
+    return await asyncio.to_thread(read)
 
 
 def frame(header: Json, attachments: list[bytes]) -> Response:
@@ -363,7 +379,7 @@ async def groups(service: Service, request: Request) -> tuple[int, Groups]:
     failed, _ = tasks_in(bag, frozenset({FAILED}), 0, bag.total)
     read, unread = failures.sample([(task, (CAUSES[bag.columns.cause[task]], exit_code(bag, task))) for task in failed])
     retried = recovered(bag, failures.MOST_READ)
-    outputs = await _outputs(service, bag, [*(task for task, _ in read), *retried])
+    outputs = await _last_words(service, bag, [*(task for task, _ in read), *retried])
     renderer: Renderer | None = None
     with contextlib.suppress(BadInput):  # a specification that cannot be read: its tasks failed for that
         renderer = service.renderer(bag.number)
