@@ -82,7 +82,7 @@ class Connection(asyncio.Protocol):
         self._headers: list[tuple[bytes, bytes]] = []
         self._peer: tuple[str, int] | None = None
         self._own: tuple[str, int] | None = None
-        self._head_bytes = 0
+        self._head_bytes = self._piece_bytes = 0
         self._frame_bytes = self._body_bytes = 0
         """Of the request behind its head: lengths of chunks, their extensions and trailers; and what it says."""
         self._unknown_bytes = 0
@@ -120,6 +120,7 @@ class Connection(asyncio.Protocol):
         """The peer says no more; what it asked is not waited for any longer."""
 
     def data_received(self, data: bytes) -> None:
+        self._piece_bytes = len(data)
         if self._in_head:
             self._head_bytes += len(data)
         else:
@@ -194,11 +195,15 @@ class Connection(asyncio.Protocol):
             raise _Refused("too many requests are coming in at once: try again in a few seconds", 429)
 
     def _head_size(self) -> int:
-        """Bytes of the head that is complete. One that came in one piece may be as long as that piece."""
-        size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers)
-        if size > self._limits.head_bytes or len(self._headers) > MOST_HEADERS:
+        """Bytes of the head that is complete."""
+        return len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers)
+
+    def _check_head(self) -> None:
+        """Refuse a head that is too large. One that came in one piece may be as long as that piece."""
+        most = self._limits.head_bytes
+        may_be_long = self._head_bytes > most or self._piece_bytes > most
+        if len(self._headers) > MOST_HEADERS or (may_be_long and self._head_size() > most):
             raise self._too_large()
-        return size
 
     def _too_large(self) -> _Refused:
         return _Refused(
@@ -256,7 +261,7 @@ class Connection(asyncio.Protocol):
             self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        size = self._head_size()
+        self._check_head()
         self._begun = self._in_head = self._head_is_due = False
         self._head_bytes = self._frame_bytes = self._body_bytes = 0
         self._patience(None)
@@ -271,12 +276,12 @@ class Connection(asyncio.Protocol):
             self._known()
             self._start(asking)
         else:
-            self._wait_behind(asking, size)
+            self._wait_behind(asking)
 
-    def _wait_behind(self, asking: Asking, size: int) -> None:
+    def _wait_behind(self, asking: Asking) -> None:
         if len(self._next) == MOST_WAITING:
             raise _Refused("too many requests at once on one connection: send the next when one is answered", 429)
-        self._count(size + WAITING_BYTES)
+        self._count(self._head_size() + WAITING_BYTES)
         self._next.append(asking)
         self.pause_reading()
 
