@@ -10,20 +10,9 @@ import msgspec
 from msgspec import Struct
 
 from windfall import resources
-from windfall.core.decisions import (
-    VERDICT_NAMES,
-    WHY_NAMES,
-    HostAnswered,
-    MachineSettled,
-    PlanTaken,
-    ResultsJudged,
-    SiteSettled,
-    TasksChosen,
-    TimeJudged,
-)
-from windfall.core.events import HostsEnded, MachineEnded, ResultsReported
 from windfall.core.explain import kept, memory, sharing
 from windfall.core.explain import plan as explain_plan
+from windfall.core.explain.story import story
 from windfall.core.liveness import timeouts
 from windfall.core.matching import gangs, lifetimes, units
 from windfall.core.matching.ads import bag_ad, class_ad, host_ad, pool_ad, queue_ad
@@ -33,16 +22,14 @@ from windfall.core.records import Record
 from windfall.core.state.hosts.hosts import Host
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import CANCELLED, DONE, FAILED, HELD, STATE_NAMES, WAITING
-from windfall.core.state.renting.fleet import FAILED as FLEET_FAILED
-from windfall.core.state.renting.fleet import RELEASED, TAKEN, machine_of
+from windfall.core.state.renting.fleet import machine_of
 from windfall.core.state.state import State
 from windfall.core.supply import modes
 from windfall.core.supply.pools import Outlook, outlook
 from windfall.units import show_bytes, show_duration
-from windfall.wire.messages import CAUSES
 
 if TYPE_CHECKING:
-    from windfall.api.explained import Blocked, Explained, PoolOutlook, Step, Timeout, Waiting, WhyNot
+    from windfall.api.explained import Blocked, Explained, PoolOutlook, Timeout, Waiting, WhyNot
     from windfall.core.engine import Policies
 
 Json = dict[str, Any]
@@ -497,68 +484,6 @@ def _shown(reason: Reason) -> WhyNot:
         "example": reason.example,
         "missing": reason.missing,
     }
-
-
-# --- stories --------------------------------------------------------------------------------------------------------
-
-
-ENDED_HOW = {
-    RELEASED: "was given back", TAKEN: "was reclaimed by its provider", FLEET_FAILED: "failed",
-}  # fmt: skip
-
-
-def story(state: State, records: Iterable[Record], bag: Bag, task: int) -> list[Step]:
-    """Every attempt of a task: when, where, why there, why again. From the log alone."""
-    told: list[Step] = []
-    job = bag.number
-    for record in records:
-        event, decided = record.event, record.decided
-        t = event.t
-        if isinstance(decided, HostAnswered):
-            host = state.hosts.get(decided.host)
-            for piece in decided.assigned:
-                if piece.job == job and piece.first <= task < piece.first + piece.count:
-                    told.append(
-                        {
-                            "t": t, "what": "sent", "attempt": piece.attempt, "host": host.name if host else None,
-                            "why": WHY_NAMES[piece.why], "deadline": piece.deadline,
-                        }
-                    )  # fmt: skip
-            told += _lost(decided.lost, job, task, t, "its worker started anew or left")
-        elif isinstance(event, ResultsReported) and isinstance(decided, ResultsJudged):
-            for result, verdict in zip(event.results, decided.verdicts, strict=True):
-                if result.job == job and result.task == task:
-                    told.append(
-                        {
-                            "t": t, "what": VERDICT_NAMES[verdict], "attempt": result.attempt, "host": event.host,
-                            "cause": CAUSES[result.cause], "exit_code": result.exit, "run_s": result.end - result.start,
-                            "rss_bytes": result.rss_bytes,
-                        }
-                    )  # fmt: skip
-        elif isinstance(decided, TimeJudged):
-            said = "its host fell silent"
-            if isinstance(event, HostsEnded):
-                said = f"its worker is no more, says its pool '{event.pool}'"
-            told += _lost(decided.lost, job, task, t, said)
-            told += _lost(decided.expired, job, task, t, "its deadline passed")
-        elif isinstance(event, MachineEnded) and isinstance(decided, MachineSettled):
-            why = f"its machine m{event.machine} {ENDED_HOW.get(decided.cause or event.cause, 'ended')}"
-            told += _lost(decided.lost, job, task, t, why)
-        elif isinstance(decided, SiteSettled):
-            told += _lost(decided.lost, job, task, t, "its instance at a site was evicted or ended")
-        elif isinstance(decided, PlanTaken):
-            told += _lost(decided.moved, job, task, t, "its machine hibernates, and the plan moved it elsewhere")
-        elif isinstance(decided, TasksChosen) and getattr(event, "job", None) == job and task in decided.tasks:
-            told.append({"t": t, "what": type(event).__name__, "reason": getattr(event, "reason", "")})
-    return told
-
-
-def _lost(losses: list[tuple[int, int, int, int]], job: int, task: int, t: float, why: str) -> list[Step]:
-    return [
-        {"t": t, "what": "given up", "attempt": number, "why": why, "then": VERDICT_NAMES[verdict]}
-        for lost_job, lost_task, number, verdict in losses
-        if lost_job == job and lost_task == task
-    ]
 
 
 def timeouts_of(state: State, bag: Bag) -> list[Timeout]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tests.support.engine.hand import Hand
 from windfall.core.decisions import ACCEPTED, FAILED_FOR_GOOD, PART, REQUEUED, RETRIED, RETURNED, STALE
 from windfall.core.events import HostDrained, JobCancelled, PoolsConfigured, TaskClass
-from windfall.core.explain.jobs import host_reasons, story
+from windfall.core.explain.jobs import host_reasons
+from windfall.core.explain.story import story
 from windfall.core.state.hosts.pools import PoolRules
 from windfall.core.state.invariants import problems
 from windfall.core.state.snapshot import load, save
