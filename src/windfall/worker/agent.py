@@ -172,7 +172,7 @@ class Agent:
                 self._turn()
                 if self._fresh_results:
                     self._fresh_results = False
-                    time.sleep(pace.pause_s(self._slots.least_in_hand(), self._slots.durations.mean_s()))
+                    time.sleep(pace.pause_s(self._slots.slots.least_in_hand(), self._slots.durations.mean_s()))
         finally:
             self._close()
         return self._exit_code
@@ -190,7 +190,7 @@ class Agent:
         return ready
 
     def _timeout_s(self) -> float:
-        if self._slots.needs_a_look:
+        if self._slots.slots.needs_a_look:
             return 0.05
         if self._in_flight:
             return _TICK_S
@@ -200,7 +200,7 @@ class Agent:
         now_s = time.monotonic()
         while self._signals:
             self._on_signal(self._signals.pop(0))
-        if self._slots.needs_a_look:
+        if self._slots.slots.needs_a_look:
             self._slots.check_calls()
             self._slots.balance()
         if now_s >= self._tick_at_s:
@@ -266,7 +266,7 @@ class Agent:
         """The grace time of running tasks if less is left than their own; None: their own."""
         assert self._metadata is not None
         left_s = max(0.0, self._metadata.at_t - time.time() - _LAST_EXCHANGE_S)
-        return left_s if left_s < self._slots.longest_grace_s() else None
+        return left_s if left_s < self._slots.slots.longest_grace_s() else None
 
     def _rebalance(self) -> None:
         if self._options.rebalance == metadata.LEAVE:
@@ -312,7 +312,7 @@ class Agent:
             self._say(f"leaving: {reason}")
         self._leaving = reason
         patience_s = 10.0 if self._link.down_since_s is None else 1.0
-        self._leave_by_s = time.monotonic() + self._slots.longest_grace_s() + patience_s
+        self._leave_by_s = time.monotonic() + self._slots.slots.longest_grace_s() + patience_s
 
     def _is_orphan(self) -> bool:
         """Whether the parent process has ended (a zombie keeps its number, so the number alone does not tell)."""
@@ -348,7 +348,7 @@ class Agent:
 
     def _margin_s(self) -> float:
         """Seconds needed to end in good order: the longest grace time of the tasks and a last exchange."""
-        return min(self._slots.longest_grace_s() + 2.0, (self._options.lifetime_s or 0.0) / 4)
+        return min(self._slots.slots.longest_grace_s() + 2.0, (self._options.lifetime_s or 0.0) / 4)
 
     def _lifetime_is_over(self, now_s: float) -> bool:
         """Whether to end running tasks now; earlier if none runs and no further task would finish in time."""
@@ -418,7 +418,7 @@ class Agent:
         live_rows, live_data = self._live()
         busy = len(self._slots) - self._slots.unbegun_parts
         self._wait_s = 0.0 if leaving or self._outbox.waiting else pace.wait_s(busy, mean_s, self._next_s)
-        if self._slots.watched():
+        if self._slots.slots.watched():
             self._wait_s = min(self._wait_s, _LIVE_WAIT_S)
         header = {
             "v": self._version,
@@ -430,7 +430,7 @@ class Agent:
             "room": room,
             "slots": self._options.slots,
             "results": [result.row(now_s, self._version) for result in results],
-            "started": self._slots.started(),
+            "started": self._slots.slots.started(),
             "held": len(self._slots),
             "holds": [*self._slots.keys(), *self._outbox.waiting_keys()] if self._tell_held else None,
             "live": live_rows,

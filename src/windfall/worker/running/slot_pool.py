@@ -22,9 +22,9 @@ from windfall.worker.running.cores import Cores, nodes
 from windfall.worker.running.devices import Devices, conflict
 from windfall.worker.running.live_output import LiveOutput, Piece
 from windfall.worker.running.parts import Parts
-from windfall.worker.running.slots import Held, Slot, Warm
+from windfall.worker.running.slots import Held, Slot, Slots, Warm
 from windfall.worker.running.specs import JobSpec, Specs
-from windfall.worker.running.window import shrink
+from windfall.worker.running.window import read_capped, shrink
 from windfall.worker.transport.checkpoints import Checkpoints
 from windfall.worker.transport.outbox import Result
 from windfall.worker.transport.transfers import Failed, OverQuota, Transfers
@@ -64,7 +64,7 @@ class SlotPool:
         self.checkpoints = Checkpoints(f"{folder}-checkpoints", transfers)
         self._specs = Specs(host, self._resources, self.checkpoints.folder, engine, f"{folder}-images", isolation)
         self._parts = Parts(f"{folder}-hosts")
-        self.slots = [Slot(index, folder) for index in range(slots)]
+        self.slots = Slots(Slot(index, folder) for index in range(slots))
         self._backlog: deque[Held] = deque()
         self._staging: dict[int, list[Held]] = {}
         self._held: dict[tuple[Any, Any, int], Held] = {}
@@ -445,7 +445,7 @@ class SlotPool:
         for held in list(slot.in_hand.values()):
             slot.done(held.ident)
             cap_bytes = held.spec.fields["output_cap_bytes"]
-            stdout, written = (_read_capped(path, cap_bytes) for path in files)
+            stdout, written = (read_capped(path, cap_bytes) for path in files)
             self._fail(held, cause, text, run_s, exit_code=exit_code, rss_bytes=rss_bytes,
                        stdout=stdout, stderr=shrink(stderr + written, cap_bytes)[0])  # fmt: skip
         self._release(slot)
@@ -538,22 +538,9 @@ class SlotPool:
         followed = {held.ident: held for key in keys if (held := self._held.get(key))}
         self.live.follow(followed, self._by_ident.values())
 
-    def watched(self) -> bool:
-        return any(slot.head.watched for slot in self.slots if slot.head)
-
     def take_live(self) -> list[Piece]:
         """New output of watched attempts."""
         return self.live.take(self.slots)
-
-    def started(self) -> list[list[Any]]:
-        """Rows for attempts that have been running for more than a second and were not reported before."""
-        now_s, rows = time.monotonic(), []
-        for slot in self.slots:
-            head = slot.head
-            if head and not head.start_reported and now_s - slot.head_since_s > 1.0:
-                head.start_reported = True
-                rows.append([*head.key, round(now_s - slot.head_since_s, 3)])
-        return rows
 
     def check_calls(self) -> None:
         """Enforce the wall time of calls: a warm process cannot stop itself."""
@@ -577,25 +564,6 @@ class SlotPool:
                     self._end([head], m.TIME, f"over its wall time of {head.spec.wall_s:g} s", 0.0)
                 os.kill(slot.process.pid, signal.SIGCONT)
 
-    @property
-    def needs_a_look(self) -> bool:
-        """Whether `check_calls` or `balance` is needed soon: a call with a limit, or work behind a busy slot."""
-        idle = waiting = False
-        for slot in self.slots:
-            if not slot.in_hand:
-                idle = True
-                continue
-            waiting = waiting or len(slot.in_hand) > 1
-            if slot.warm and (head := slot.head) and head.spec.wall_s:
-                return True
-        return idle and waiting
-
-    def least_in_hand(self) -> int:
-        return min(len(slot.in_hand) for slot in self.slots)
-
-    def longest_grace_s(self) -> float:
-        return max((slot.head.spec.grace_s for slot in self.slots if slot.head), default=0.0)
-
     def close(self) -> None:
         """Close all slots and kill every process that is left."""
         for slot in self.slots:
@@ -609,11 +577,3 @@ class SlotPool:
                     system.wait_for(slot.process, max(0.0, deadline_s - time.monotonic()))
         system.kill_orphans()
         workdir.remove(self._folder)
-
-
-def _read_capped(path: str, cap_bytes: int) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return shrink(file.read(cap_bytes * 4 + 1), cap_bytes)[0]
-    except OSError:
-        return b""

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windfall.worker.running import channel
 from windfall.worker.running.specs import JobSpec
@@ -211,3 +211,45 @@ class Slot:
             if part:
                 part.close()
         self.queue = self.line = self.warm = None
+
+
+if TYPE_CHECKING:
+    _Slots = list[Slot]
+else:
+    _Slots = list  # Python 3.8 has no list[Slot]
+
+
+class Slots(_Slots):
+    """All slots of a worker, and what is read off them."""
+
+    def watched(self) -> bool:
+        return any(slot.head.watched for slot in self if slot.head)
+
+    def started(self) -> list[list[Any]]:
+        """Rows for attempts that have been running for more than a second and were not reported before."""
+        now_s, rows = time.monotonic(), []
+        for slot in self:
+            head = slot.head
+            if head and not head.start_reported and now_s - slot.head_since_s > 1.0:
+                head.start_reported = True
+                rows.append([*head.key, round(now_s - slot.head_since_s, 3)])
+        return rows
+
+    @property
+    def needs_a_look(self) -> bool:
+        """Whether `check_calls` or `balance` is needed soon: a call with a limit, or work behind a busy slot."""
+        idle = waiting = False
+        for slot in self:
+            if not slot.in_hand:
+                idle = True
+                continue
+            waiting = waiting or len(slot.in_hand) > 1
+            if slot.warm and (head := slot.head) and head.spec.wall_s:
+                return True
+        return idle and waiting
+
+    def least_in_hand(self) -> int:
+        return min(len(slot.in_hand) for slot in self)
+
+    def longest_grace_s(self) -> float:
+        return max((slot.head.spec.grace_s for slot in self if slot.head), default=0.0)

@@ -1,4 +1,4 @@
-"""The head and the tail of a stream under a cap, with a marker for what was dropped in between. Pure."""
+"""The head and the tail of a stream under a cap, with a marker for what was dropped in between. Reads files."""
 
 from __future__ import annotations
 
@@ -62,3 +62,12 @@ def shrink(data: bytes, cap_bytes: int) -> tuple[bytes, int]:
     window = OutputWindow(cap_bytes)
     window.add(data)
     return window.value(), window.dropped_bytes
+
+
+def read_capped(path: str, cap_bytes: int) -> bytes:
+    """The head and the tail of a file; nothing if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return shrink(file.read(cap_bytes * 4 + 1), cap_bytes)[0]
+    except OSError:
+        return b""
