@@ -94,7 +94,7 @@ class Following(Realtime):
             record = read_record(self.state, row.data, format_at(self.formats, row.seq))
             self.engine.apply(self.state, record)
             made.append(record)
-        self.log_grew(len(made), sum(len(row.data) for row in rows))
+        self.snapshots.behind.add(len(made), sum(len(row.data) for row in rows))
         for listener in self.on_commit:
             listener(made)
         return True

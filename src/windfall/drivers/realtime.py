@@ -12,14 +12,11 @@ where a background task dies, the server stops (`fail`): nothing that waits is a
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import struct
-import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from math import inf
 from pathlib import Path
 
@@ -34,29 +31,22 @@ from windfall.core.events import (
 )
 from windfall.core.formats import read_record
 from windfall.core.records import FORMAT, Record, decode_record
-from windfall.core.state.snapshot import load, pieces
+from windfall.core.state.snapshot import load
 from windfall.core.state.state import State
 from windfall.core.wishes import due, wake_at
-from windfall.drivers import copying
 from windfall.drivers.clock import SteadyClock
 from windfall.drivers.failures import ServerFailed, Uncommitted, Unwritable, crash_file
-from windfall.drivers.log_rows import HEARTBEAT, log_row
+from windfall.drivers.log_rows import log_row
 from windfall.drivers.old_logs import whole_log
+from windfall.drivers.snapshots import SNAPSHOT_BYTES, SNAPSHOT_RECORDS, Grown, Snapshots
 from windfall.drivers.timings import Timings
-from windfall.errors import BadInput, WindfallError
-from windfall.store.contract import Batch, ChunkRow, JobRow, OutputRow, Store, StoreError, StoreFenced
+from windfall.errors import BadInput
+from windfall.store.contract import Batch, ChunkRow, JobRow, OutputRow, Store, StoreFenced
 from windfall.store.contract import Record as LogRow
 from windfall.store.formats import format_at
 
 log = logging.getLogger(__name__)
 
-SNAPSHOT_RECORDS = 100_000
-SNAPSHOT_BYTES = 64 << 20
-"""Records, and bytes of them, between two snapshots: a restart applies about as much, whatever the load was.
-
-A large state is copied by a forked process (windfall.drivers.copying)."""
-PRUNED_RECORDS = 20_000
-"""Records that are looked at for heartbeats in one transaction: 4 ms. A log of 10 million would take 2 s at once."""
 RETRY_S = 0.1
 """Seconds before a commit that failed is tried again; the pause doubles up to 2 s."""
 GATHER_S = 0.005
@@ -72,9 +62,6 @@ STALL_S = 10.0
 """Seconds after which a commit that has not ended counts as a fault of the store."""
 STOP_S = 5.0
 """Seconds that stopping waits for what is being committed."""
-
-PACK_PAUSE_S = 0.005
-"""Seconds between two packs of old records."""
 BEAT_S = 1.0
 """Seconds between two signs of life of a server that has nothing to commit."""
 PAGE = 2000
@@ -82,8 +69,6 @@ PAGE = 2000
 
 Rows = Callable[[list[Record]], Batch]
 """What else belongs into the transaction, told from the records (which hold the ids that were decided)."""
-Copied = Callable[[], bytes | memoryview]
-"""Gives the state as it was, encoded. May wait for a process."""
 
 _encode_event = msgspec.msgpack.Encoder().encode
 _decode_event: Callable[[bytes], AnyEvent] = msgspec.msgpack.Decoder(AnyEvent).decode
@@ -125,8 +110,6 @@ class Realtime:
         """Why the server stops, if it does."""
         self.fenced = False
         """Whether another server has taken the state over."""
-        self.snapshot_error = ""
-        """Why the last snapshot could not be taken, if so: the log holds everything, a restart takes longer."""
         self.unwritten = 0
         """Records that could not be written before the driver stopped. None of them was acknowledged."""
         self.on_commit: list[Callable[[list[Record]], None]] = []
@@ -134,7 +117,7 @@ class Realtime:
         self.commit_times = Timings()
         self.clock = SteadyClock()
         self._crash_directory = crash_directory
-        self._snapshot_records, self._snapshot_bytes = snapshot_records, snapshot_bytes
+        self.snapshots = Snapshots(self, snapshot_records, snapshot_bytes)
         self._pending = Pending()
         self._in_flight: Pending | None = None
         self._in_flight_since = 0.0
@@ -142,30 +125,19 @@ class Realtime:
         self._crowded = False
         """Whether the last batch was of several requests."""
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store")
-        self._copier = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
-        """Not the thread of the commits: they would wait until hundreds of megabytes are on the disk."""
-        self._hurry = threading.Event()
-        """The server stops: a snapshot that is being written takes no more time than it needs."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
-        self._log_records = self._log_bytes = 0
-        self._may_fork = True
-        """Whether a large state is encoded by a forked process: until one fails."""
         self.formats: list[tuple[int, int]] = []
         """Which records of the log are in which format (windfall.store.formats)."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._committing: asyncio.Task[None] | None = None
-        self._snapshotting: asyncio.Task[None] | None = None
-        self._packing: asyncio.Task[None] | None = None
-        self._snapshot_seq = self._pruned_seq = 0
-        """The last record of the newest snapshot that was taken here; and below which the log has no heartbeats."""
         self._stopping = False
 
     def restore(self) -> list[str]:
         """Bring the state back: a snapshot, then `apply` over the records behind it. Returns warnings."""
         loaded = self.store.load()
         self.formats, self.state = loaded.formats, State()
-        self._log_records = self._log_bytes = 0
+        self.snapshots.behind = Grown()
         try:
             snapshot, rows = loaded.snapshot, loaded.records
             if snapshot is not None and format_at(loaded.formats, snapshot.seq) < FORMAT:
@@ -175,7 +147,7 @@ class Realtime:
                 self.state = load(snapshot.data)
             for seq, data in rows:
                 self._replay(data, format_at(loaded.formats, seq))
-                self.log_grew(1, len(data))
+                self.snapshots.behind.add(1, len(data))
         except (msgspec.DecodeError, struct.error) as error:
             raise BadInput(
                 f"this state was written by another version of Windfall and cannot be read ({error})",
@@ -188,7 +160,7 @@ class Realtime:
     def go_on_from(self, other: Realtime) -> None:
         """Take over the state of a driver that followed the log, and apply what it has not seen yet."""
         self.state, self.formats = other.state, other.formats
-        self._log_records, self._log_bytes = other._log_records, other._log_bytes
+        self.snapshots.behind = other.snapshots.behind
         while rows := self.store.records(self.state.seq, PAGE):
             for row in rows:
                 if row.seq != self.state.seq + 1:
@@ -198,13 +170,8 @@ class Realtime:
                         code="cannot-replay",
                     )
                 self._replay(row.data, format_at(self.formats, row.seq))
-                self.log_grew(1, len(row.data))
+                self.snapshots.behind.add(1, len(row.data))
         self.clock = SteadyClock(self.state.t)
-
-    def log_grew(self, records: int, size_bytes: int) -> None:
-        """Count what a restart would apply behind the newest snapshot."""
-        self._log_records += records
-        self._log_bytes += size_bytes
 
     def _replay(self, data: bytes, format_: int) -> None:
         record = decode_record(data)
@@ -229,7 +196,7 @@ class Realtime:
     async def stop(self) -> None:
         """Write what is left and a snapshot, so that the next start is quick. Ends soon on a full disk, too."""
         self._stopping = True
-        self._hurry.set()
+        self.snapshots.hurry()
         if self._timer:
             self._timer.cancel()
         until = asyncio.get_running_loop().time() + STOP_S
@@ -242,20 +209,15 @@ class Realtime:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._copier.shutdown()
+        self.snapshots.close()
         if self.state.seq and not self.trouble and not self.unwritten:
-            await self._last_snapshot()
+            await self.snapshots.take_last()
         self._writer.shutdown()
 
     @property
     def uncommitted(self) -> int:
         """Records that are applied and not yet durable."""
         return sum(len(pending.records) for pending in (self._in_flight, self._pending) if pending is not None)
-
-    @property
-    def behind_snapshot(self) -> int:
-        """Records that a restart would apply behind the newest snapshot."""
-        return self._log_records
 
     # --- taking events ---
 
@@ -421,7 +383,8 @@ class Realtime:
             self._in_flight_since = asyncio.get_running_loop().time()
             self._pending = Pending()
             # Copied here, where the state is that after the last record of this batch; written when the batch is.
-            copied = self._copied_if_due(pending)
+            self.snapshots.behind.add(len(pending.records), sum(len(row.data) for row in pending.batch.records))
+            copied = self.snapshots.copied_if_due()
             if pending.batch.records:
                 await self._commit(pending.batch)
                 self.commit_times.add(asyncio.get_running_loop().time() - self._in_flight_since)
@@ -434,7 +397,7 @@ class Realtime:
             for listener in self.on_commit:
                 listener(pending.records)
             if copied is not None:
-                self._snapshotting = self.background(self._snapshot(*copied), "the snapshot", ends=True)
+                self.snapshots.take(*copied)
 
     async def _gather(self) -> None:
         """Wait until the loop has taken in all requests that have come: one sync for all of them.
@@ -460,7 +423,7 @@ class Realtime:
         pause_s, waited_s = RETRY_S, 0.0
         while self.failure is None:
             try:
-                await self._in_writer(self.store.append, batch)
+                await self.in_writer(self.store.append, batch)
             except Exception as error:
                 if isinstance(error, StoreFenced):
                     self.fenced = True
@@ -494,7 +457,7 @@ class Realtime:
                 continue
             seq = self.state.seq
             try:
-                await self._in_writer(self.store.beat, url)
+                await self.in_writer(self.store.beat, url)
             except StoreFenced as error:
                 self.fenced = True
                 self.fail(error.message)
@@ -503,76 +466,7 @@ class Realtime:
                 log.warning("no sign of life could be given: %s", error)
             await asyncio.sleep(BEAT_S)
 
-    # --- snapshots ---
-
-    def _copied_if_due(self, pending: Pending) -> tuple[int, Copied] | None:
-        """The number of the last record and a copy of the state after it, if a snapshot is due."""
-        self.log_grew(len(pending.records), sum(len(row.data) for row in pending.batch.records))
-        if self._log_records < self._snapshot_records and self._log_bytes < self._snapshot_bytes:
-            return None
-        if self._snapshotting is not None and not self._snapshotting.done():
-            return None
-        self._log_records = self._log_bytes = 0
-        try:
-            return self.state.seq, self._copied()
-        except Exception as error:
-            self._no_snapshot(error)
-            return None
-
-    def _copied(self) -> Copied:
-        if self._may_fork and copying.is_large(self.state):
-            with contextlib.suppress(OSError):  # no memory for another process: the loop encodes
-                return copying.Forked(self.state).data
-        return partial(b"".join, pieces(self.state))
-
-    async def _snapshot(self, seq: int, copied: Copied) -> None:
-        try:
-            await asyncio.get_running_loop().run_in_executor(self._copier, self._save, seq, copied)
-            await self._prune(seq)
-            self.snapshot_error = ""
-        except Exception as error:
-            self._no_snapshot(error)
-            return
-        if self._packing is None or self._packing.done():
-            self._packing = self.background(self._pack(seq), "the packing of old records", ends=True)
-
-    async def _pack(self, seq: int) -> None:
-        """Old records take less space from now on, a few hundred at a time: commits go on in between."""
-        try:
-            while await asyncio.get_running_loop().run_in_executor(self._copier, self.store.pack, seq):
-                await asyncio.sleep(PACK_PAUSE_S)
-        except StoreError as error:
-            log.warning("old records could not be packed: %s", error.message)
-
-    async def _prune(self, seq: int) -> None:
-        """Drop heartbeats that two snapshots cover, in parts: commits go on between them."""
-        for first in range(self._pruned_seq, seq, PRUNED_RECORDS):
-            await self._in_writer(self.store.prune, min(first + PRUNED_RECORDS, seq), (HEARTBEAT,), first)
-        # The snapshot before this one is the older of the two that are kept: below it there is nothing more to drop.
-        self._pruned_seq, self._snapshot_seq = self._snapshot_seq, seq
-
-    def _save(self, seq: int, copied: Copied) -> None:
-        try:
-            data = copied()
-        except Exception:
-            self._may_fork = False
-            raise
-        self.store.save_snapshot(seq, data, self._hurry)
-
-    async def _last_snapshot(self) -> None:
-        try:
-            copied = pieces(self.state)
-            await self._in_writer(lambda: self.store.save_snapshot(self.state.seq, b"".join(copied)))
-        except Exception as error:
-            self._no_snapshot(error)
-
-    def _no_snapshot(self, error: Exception) -> None:
-        """Not a reason to stop: the log holds everything, and a restart applies more of it."""
-        self.snapshot_error = str(getattr(error, "message", "")) or repr(error)
-        expected = isinstance(error, WindfallError)
-        log.error("no snapshot could be taken: %s", self.snapshot_error, exc_info=None if expected else error)
-
-    async def _in_writer(self, call: Callable[..., object], *args: object) -> None:
+    async def in_writer(self, call: Callable[..., object], *args: object) -> None:
         await asyncio.get_running_loop().run_in_executor(self._writer, call, *args)
 
     # --- time ---

@@ -36,9 +36,10 @@ engine.HANDLERS[HostDrained] = (fails, engine.HANDLERS[HostDrained][1])
 ''')"""
 SNAPSHOT = """exec('''
 import windfall.drivers.realtime as realtime
+import windfall.drivers.snapshots as snapshots
 def fails(state):
     raise OverflowError("a bug in the snapshot")
-realtime.pieces = fails
+snapshots.pieces = fails
 realtime.Realtime.__init__.__defaults__ = (None, 3, 1 << 20)
 ''')"""
 COMMIT = """exec('''

@@ -306,8 +306,8 @@ class Walk:
             if driver.failure is not None:
                 await self._fallen(driver)
                 driver = await self._started()
-        if driver._snapshotting is not None:
-            await asyncio.wait([driver._snapshotting])  # so that every walk takes its snapshots at the same records
+        if driver.snapshots.taking is not None:
+            await asyncio.wait([driver.snapshots.taking])  # so that every walk takes its snapshots at the same records
         return driver
 
     async def _answer(self, driver: Realtime, request: Request) -> bool:

@@ -26,7 +26,7 @@ from windfall.core.events import (
 from windfall.core.records import decode_record
 from windfall.core.state.snapshot import save
 from windfall.core.state.state import State
-from windfall.drivers import copying, realtime
+from windfall.drivers import copying, realtime, snapshots
 from windfall.drivers.failures import ServerFailed, Uncommitted, Unwritable
 from windfall.drivers.log_rows import HEARTBEAT
 from windfall.drivers.realtime import Realtime
@@ -368,7 +368,7 @@ def test_commits_do_not_wait_for_a_snapshot_that_is_being_written():
 
 
 def test_a_long_log_is_pruned_in_parts_each_looked_at_once_and_no_heartbeat_stays(monkeypatch):
-    monkeypatch.setattr(realtime, "PRUNED_RECORDS", 10)
+    monkeypatch.setattr(snapshots, "PRUNED_RECORDS", 10)
     looked: list[tuple[int, int]] = []
 
     class Pruned(Slow):
@@ -380,7 +380,8 @@ def test_a_long_log_is_pruned_in_parts_each_looked_at_once_and_no_heartbeat_stay
         for n in range(1, 201):
             await driver.submit([asked(driver, "h", n)])
             if n % 40 == 0:
-                await eventually(lambda driver=driver: driver._snapshotting is None or driver._snapshotting.done())
+                taking = driver.snapshots.taking
+                await eventually(lambda taking=taking: taking is None or taking.done())
 
     store = Pruned()
     assert play(story, store, snapshot_records=20).failure is None
@@ -405,7 +406,7 @@ def test_a_large_state_is_encoded_by_a_process_of_its_own(monkeypatch):
             await driver.submit([asked(driver, "h", n)])
             if n % 30 == 0:
                 await eventually(lambda n=n: len(store.snapshots) >= n // 30)
-        assert driver.snapshot_error == ""
+        assert driver.snapshots.error == ""
 
     store = Slow()
     driver = play(story, store, snapshot_records=20)
@@ -422,10 +423,10 @@ def test_if_the_process_that_encodes_fails_the_server_encodes_by_itself(monkeypa
     async def story(driver):
         for n in range(1, 30):
             await driver.submit([asked(driver, "h", n)])
-        await eventually(lambda: driver.snapshot_error)
+        await eventually(lambda: driver.snapshots.error)
         for n in range(30, 60):
             await driver.submit([asked(driver, "h", n)])
-        await eventually(lambda: store.snapshots and not driver.snapshot_error)  # cleared once the store has it
+        await eventually(lambda: store.snapshots and not driver.snapshots.error)  # cleared once the store has it
 
     store = Slow()
     assert play(story, store, snapshot_records=20).failure is None
@@ -446,14 +447,14 @@ def test_a_snapshot_that_fails_is_told_and_the_server_goes_on(monkeypatch, where
 
     store = MemoryStore()
     if where == "encode":
-        monkeypatch.setattr(realtime, "pieces", fails)
+        monkeypatch.setattr(snapshots, "pieces", fails)
     else:
         store.save_snapshot = fails
 
     async def story(driver):
         for n in range(1, 20):
             await asyncio.wait_for(driver.submit([asked(driver, "h", n)]), 30)
-        assert "too large for a snapshot" in driver.snapshot_error
+        assert "too large for a snapshot" in driver.snapshots.error
         assert driver.illness() == ""
 
     driver = play(story, store, snapshot_records=3)

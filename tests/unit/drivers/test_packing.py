@@ -54,7 +54,7 @@ def played(store, count=200):
         await driver.start()
         await finish_tasks(driver, count)
         for _ in range(2000):
-            if driver._packing is not None and driver._packing.done():
+            if driver.snapshots.packing is not None and driver.snapshots.packing.done():
                 break
             await asyncio.sleep(0.005)
         await driver.stop()
@@ -84,5 +84,5 @@ def test_a_store_that_cannot_pack_does_not_stop_the_server(tmp_path, caplog):
     store = Full(tmp_path / "state")
     driver = played(store, 60)
     store.close()
-    assert driver.failure is None and not driver.snapshot_error
+    assert driver.failure is None and not driver.snapshots.error
     assert "old records could not be packed: no space for packs" in caplog.text

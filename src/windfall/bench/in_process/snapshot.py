@@ -167,13 +167,13 @@ async def _turn(
         await driver.submit([HostAsked(driver.clock(), f"h{number % hosts}", "b", 2 + number // hosts, 1, 1)])
         waits_ms.append(1000 * (loop.time() - due_s))
 
-    began_s, asked, before = loop.time(), [], driver._snapshotting
+    began_s, asked, before = loop.time(), [], driver.snapshots.taking
     for number in range(rate * seconds):
         due_s = began_s + number / rate
         await asyncio.sleep(max(0.0, due_s - loop.time()))
         asked.append(asyncio.create_task(one(number, due_s)))
-        if driver._snapshotting is not before:
-            before, snapshots = driver._snapshotting, snapshots + 1
+        if driver.snapshots.taking is not before:
+            before, snapshots = driver.snapshots.taking, snapshots + 1
     await asyncio.gather(*asked)
     await driver.stop()
     store.close()

@@ -19,8 +19,8 @@ async def healthz(service: Service, request: Request) -> Answer:
     about: Health = {"ok": True, "version": __version__, "protocol": VERSION}
     if isinstance(service.driver, Following):
         about["standby_of"] = service.driver.leader.url
-    if service.driver.snapshot_error:
-        about["snapshot_error"] = service.driver.snapshot_error
+    if service.driver.snapshots.error:
+        about["snapshot_error"] = service.driver.snapshots.error
     if illness := service.driver.illness():
         error = {"code": "not-well", "kind": "ours", "message": illness, "hint": "see its log", "retryable": True}
         return problem(error, 503, {**about, "ok": False})

@@ -34,7 +34,7 @@ async def system(service: Service, request: Request) -> tuple[int, System]:
         "now_s": driver.clock(),
         "standby_of": driver.leader.url if isinstance(driver, Following) else None,
         "illness": driver.illness(),
-        "snapshot_error": driver.snapshot_error,
+        "snapshot_error": driver.snapshots.error,
         "times": {name: told(what, each) for name, (what, each) in times.items()},
         "queues": {
             "records_to_commit": driver.uncommitted,
@@ -43,7 +43,7 @@ async def system(service: Service, request: Request) -> tuple[int, System]:
             "pages_open": service.listeners,
         },
         "log_records": state.seq,
-        "records_behind_snapshot": driver.behind_snapshot,
+        "records_behind_snapshot": driver.snapshots.behind.records,
         "jobs": len(state.bags),
         "tasks": sum(bag.total for bag in state.bags.values()),
         "hosts": len(state.hosts),
