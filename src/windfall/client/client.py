@@ -441,8 +441,9 @@ def _close_all() -> None:
     """
     for client in list(_clients):
         try:
-            with contextlib.suppress(Exception):
-                client.finish_calls()
+            client.finish_calls()
+        except Exception as error:
+            print(f"windfall: calls may be unfinished: {error}", file=sys.stderr)
         finally:
             with contextlib.suppress(Exception):
                 client.close(now=True)

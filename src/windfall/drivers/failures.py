@@ -6,7 +6,6 @@ Fail-stop: a server that cannot go on says why and ends. What it has acknowledge
 from __future__ import annotations
 
 import base64
-import contextlib
 import logging
 import os
 import time
@@ -75,15 +74,17 @@ def _described(seq: int, event: AnyEvent, decided: AnyDecision | None, error: Ba
         "event": _named(event),
         "decided": None if decided is None else _named(decided),
     }
-    with contextlib.suppress(Exception):
+    try:
         # The very bytes, so that the event can be decided on, or the record applied, again to find the cause.
         body["event_msgpack"] = base64.b64encode(msgspec.msgpack.encode(event)).decode()
         if decided is not None:
             body["record_msgpack"] = base64.b64encode(encode_record(RecordOf(seq, event, decided))).decode()
+    except Exception as failure:
+        body["not_encoded"] = repr(failure)
     try:
         return msgspec.json.format(msgspec.json.encode(body, enc_hook=repr))
-    except Exception:
-        plain = {**body, "event": repr(event), "decided": repr(decided)}
+    except Exception as failure:
+        plain = {**body, "not_named": repr(failure), "event": repr(event), "decided": repr(decided)}
         return msgspec.json.format(msgspec.json.encode(plain, enc_hook=repr))
 
 

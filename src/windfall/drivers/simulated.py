@@ -158,7 +158,7 @@ class Simulated:
         assert self._planner is not None
         try:
             return self._planner(wish.planner, wish.kind).names_up_to
-        except Exception:
+        except Exception:  # the question is asked next, fails likewise, and the plan tells why
             return 0.0
 
     def _ask(self, name: str, snapshot: Snapshot) -> Plan:

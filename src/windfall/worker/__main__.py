@@ -58,6 +58,15 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def memory_mb(text: str) -> int:
+    """Megabytes of a size such as 4096 (MB), 500M, 4G."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([MGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    size_mb = round(float(found[1]) * {"": 1, "M": 1, "G": 1024, "T": 1 << 20}[found[2].upper()]) if found else 0
+    if size_mb < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size (examples: 4096 for MB, 500M, 4G)")
+    return size_mb
+
+
 def share_of(text: str) -> float:
     """A share between 0 and 1."""
     try:
@@ -96,7 +105,17 @@ def parser(prog: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    add = made.add_argument
+    made.add_argument("--quiet", action="store_true", help="print errors only")
+    _add_server(made.add_argument_group("the server"))
+    _add_host(made.add_argument_group("this host"))
+    _add_tasks(made.add_argument_group("its tasks"))
+    _add_end(made.add_argument_group("when to end"))
+    _add_notices(made.add_argument_group("notices of interruptions"))
+    return made
+
+
+def _add_server(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
     add(
         "--server",
         metavar="URL",
@@ -112,7 +131,20 @@ def parser(prog: str) -> argparse.ArgumentParser:
         "a worker that is started again needs a new token",
     )
     add("--cafile", metavar="FILE", help="certificate of a private authority for https")
+
+
+def _add_host(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
     add("--slots", type=_positive, metavar="N", help="how many tasks at once (default: one per core)")
+    add("--memory", type=memory_mb, metavar="MB", help="memory that tasks may share: MB, or 4G (default: the host's)")
+    add(
+        "--resource",
+        type=resource_of,
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="units of a resource that tasks may ask for: fpga=2; GPUs are found by nvidia-smi or rocm-smi; repeatable",
+    )
     add(
         "--tag",
         type=tag_of,
@@ -127,6 +159,21 @@ def parser(prog: str) -> argparse.ArgumentParser:
         "--name", type=name_of, metavar="NAME", help="the host's id (default: a stable one from hardware and host name)"
     )
     add("--dir", metavar="DIR", help=f"where to keep files (default: {identity.default_folder()})")
+
+
+def _add_tasks(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add(
+        "--isolate",
+        action="store_true",
+        help="run tasks in a sandbox (bubblewrap): read-only system, private /tmp, no network, worker's files hidden",
+    )
+    add("--isolate-network", action="store_true", help="the same, with the network")
+    add("--grace", type=duration_s, metavar="T", help="grace time of tasks when the worker ends (default: their own)")
+
+
+def _add_end(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
     add(
         "--lifetime",
         type=duration_s,
@@ -147,12 +194,12 @@ def parser(prog: str) -> argparse.ArgumentParser:
         help="end when tasks get less than this share (0.2) of the processor time they ask for, for 5 minutes",
     )
     add("--least-cpu-over", type=duration_s, default=300.0, metavar="T", help=argparse.SUPPRESS)
-    add(
-        "--isolate",
-        action="store_true",
-        help="run tasks in a sandbox (bubblewrap): read-only system, private /tmp, no network, worker's files hidden",
-    )
-    add("--isolate-network", action="store_true", help="the same, with the network")
+    add("--parent-pid", type=int, metavar="PID", help="end at once when this process ends")
+    add("--die-with-parent", action="store_true", help="end at once when the process that started this one ends")
+
+
+def _add_notices(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
     add("--notice-file", metavar="FILE", help="when this file appears, the machine is about to be reclaimed")
     add("--notices", choices=[metadata.EC2], help="read notices of interruptions from the metadata service of a cloud")
     add("--notices-every", type=duration_s, default=metadata.EVERY_S, metavar="T", help=argparse.SUPPRESS)
@@ -162,20 +209,6 @@ def parser(prog: str) -> argparse.ArgumentParser:
         default=metadata.DRAIN,
         help="on a rebalance recommendation: finish running tasks (default), end them with their grace time, nothing",
     )
-    add(
-        "--resource",
-        type=resource_of,
-        action="append",
-        default=[],
-        metavar="NAME=N",
-        help="units of a resource that tasks may ask for: fpga=2; GPUs are found by nvidia-smi or rocm-smi; repeatable",
-    )
-    add("--memory", type=int, metavar="MB", help="memory that tasks may share (default: the host's)")
-    add("--grace", type=duration_s, metavar="T", help="grace time of tasks when the worker ends (default: their own)")
-    add("--parent-pid", type=int, metavar="PID", help="end at once when this process ends")
-    add("--die-with-parent", action="store_true", help="end at once when the process that started this one ends")
-    add("--quiet", action="store_true", help="print errors only")
-    return made
 
 
 def _is_address(url: str) -> bool:

@@ -55,7 +55,7 @@ def _document(library: Any, system: str, folder: Path) -> Json:
         workflow = library.NextflowLogsParser(folder, _nextflow_version(folder)).build_workflow(folder.name)
     workflow.generate_json()
     document: Json = workflow.workflow_json
-    # WfCommons names whoever runs this program; who recorded the trace is not known.
+    # WfCommons enters the present user as author; the trace does not tell who recorded it.
     document.pop("author", None)
     if system == "Pegasus":
         _order_by_dag(document["workflow"]["specification"]["tasks"], _top(folder, "*.dag")[0])

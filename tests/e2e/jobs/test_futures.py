@@ -155,3 +155,15 @@ def test_calls_are_waited_for_when_a_client_is_never_closed(tmp_path):
     assert (tmp_path / "late.txt").read_text() == "written"
     with Client(state=tmp_path / "state", slots=1) as client:
         assert client.job("calls").status()["state"] == "done"
+
+
+def test_a_program_whose_calls_cannot_be_finished_says_so_when_it_ends(tmp_path):
+    program = (
+        "from windfall import Client\n"
+        "client = Client(state='state', slots=1)\n"
+        "def fails():\n"
+        "    raise RuntimeError('the server has gone')\n"
+        "client.finish_calls = fails\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stderr) == (0, "windfall: calls may be unfinished: the server has gone\n")

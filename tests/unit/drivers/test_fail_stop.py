@@ -27,7 +27,7 @@ from windfall.core.records import decode_record
 from windfall.core.state.snapshot import save
 from windfall.core.state.state import State
 from windfall.drivers import copying, realtime, snapshots
-from windfall.drivers.failures import ServerFailed, Uncommitted, Unwritable
+from windfall.drivers.failures import ServerFailed, Uncommitted, Unwritable, crash_file
 from windfall.drivers.log_rows import HEARTBEAT
 from windfall.drivers.realtime import Realtime
 from windfall.store.contract import Batch, StoreError, StoreFull
@@ -117,6 +117,15 @@ def test_an_event_that_cannot_be_decided_stops_the_server_and_is_kept_for_diagno
     again.restore()
     assert again.state.host("bad") is None and again.state.host("other") is None
     assert again.state.bags[1].total == 4
+
+
+def test_a_crash_file_of_an_event_that_cannot_be_encoded_says_why(tmp_path: Path):
+    event = HostAsked(1.0, "odd", "boot", 1, 1, 1, {"cpus": 1 << 70})
+    kept = crash_file(tmp_path, 7, event, None, KeyError("a bug"))
+    assert kept is not None
+    said = json.loads(kept.read_text())
+    assert "OverflowError" in said["not_encoded"] and "event_msgpack" not in said
+    assert "odd" in json.dumps(said["event"])
 
 
 def test_a_decision_that_cannot_be_written_down_stops_the_server():

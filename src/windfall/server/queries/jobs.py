@@ -35,7 +35,7 @@ from windfall.server.queries.one_job import job_status
 from windfall.server.queries.renting import money
 from windfall.server.queries.status import exit_code, host_row, recovered, task_row, tasks_in
 from windfall.server.service import NotFound, Service, decimal
-from windfall.store.contract import Store
+from windfall.store.contract import Store, StoreError
 from windfall.wire import frames
 from windfall.wire.messages import CAUSES
 
@@ -402,9 +402,13 @@ def _add(
     found: failures.Groups, task: int, kind: failures.Kind, packed: Packed, renderer: Renderer | None, *, final: bool
 ) -> None:
     text = (packed[3] or {}).get("text") or ""
-    parameters: str | dict[str, str] | None = None
-    with contextlib.suppress(Exception):  # as where it is handed out: whatever keeps a task from being rendered
+    parameters: str | dict[str, str] | None
+    try:
         parameters = None if renderer is None else renderer.parameters(task)
+    except StoreError:
+        raise
+    except Exception:  # as where it is handed out, and told: whatever keeps a task from being rendered
+        parameters = None
     found.add(task, kind, packed[1], text, final=final, parameters=parameters)
 
 

@@ -14,6 +14,7 @@ from windfall.core.events import ResultsReported
 from windfall.core.records import decode_record
 from windfall.server.queries.jobs import MAX_ROWS, whole
 from windfall.server.service import Service
+from windfall.store.contract import StoreError
 
 Json = dict[str, Any]
 _LOG_ROWS = 2000
@@ -35,7 +36,9 @@ def _command(renderer: Renderer, task: int, attempt: int) -> tuple[str, str | di
         if isinstance(parameters, str) and not renderer.spec.command:
             return parameters, None  # a line of a list of commands is the command, as it was written
         return shlex.join(renderer.task(task, attempt).argv or ()), parameters
-    except Exception:  # as where it is handed out: whatever keeps a task from being rendered
+    except StoreError:
+        raise
+    except Exception:  # as where it is handed out, and told: whatever keeps a task from being rendered
         return "", None
 
 

@@ -9,6 +9,7 @@ import contextlib
 import os
 import selectors
 import signal
+import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -467,7 +468,7 @@ class SlotPool:
             with contextlib.suppress(KeyError, ValueError):
                 self._selector.unregister(slot.warm.line)
         slot.close()
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             slot.process.kill()
             slot.process.wait(1)
         slot.process = None
@@ -573,7 +574,7 @@ class SlotPool:
         deadline_s = time.monotonic() + 5.0
         for slot in self.slots:
             if slot.process:
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                     system.wait_for(slot.process, max(0.0, deadline_s - time.monotonic()))
         system.kill_orphans()
         workdir.remove(self._folder)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 
 from windfall.worker import identity
-from windfall.worker.__main__ import address_of, name_of, run, tag_of
+from windfall.worker.__main__ import address_of, memory_mb, name_of, run, tag_of
 from windfall.worker.site.agent import SiteAgent, SiteOptions
 
 _EXAMPLE = """\
@@ -50,7 +50,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     add("--token-file", metavar="FILE", help="read the token from a file, so that `ps` does not show it")
     add("--cafile", metavar="FILE", help="certificate of a private authority for https")
     add("--vcpu", type=_amount, metavar="N", help="cores to offer (default: all)")
-    add("--ram", type=_amount, metavar="MB", help="memory to offer (default: all)")
+    add("--ram", type=memory_mb, metavar="MB", help="memory to offer: MB, or 4G (default: all)")
     add("--disk", type=_amount, metavar="GB", help="disk to offer")
     add(
         "--resource",
