@@ -35,7 +35,7 @@ from windfall.core.matching.bundles import run_s
 from windfall.core.records import Record
 from windfall.core.state.hosts.hosts import GONE, Host
 from windfall.core.state.jobs.attempts import Attempt
-from windfall.server.http.workers.exchange import output_rows
+from windfall.server.http.workers.exchange import each_task_once, output_rows
 from windfall.server.http.workers.fingerprints import fingerprint
 from windfall.server.http.workers.handing_out import fail, hand_out
 from windfall.server.http.workers.result_files import Sent
@@ -80,6 +80,8 @@ class Ended(Struct):
     outputs: list[tuple[Key, bytes]] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     sent: Sent = field(default_factory=dict)
+    taken: set[Key] = field(default_factory=set)
+    """Attempts of which a result is there."""
 
 
 class Scheduler:
@@ -263,7 +265,11 @@ class Scheduler:
                 unjudged.add(report.name)
         if ended.results:
             now = self._service.driver.clock()
-            events = [ResultsReported(now, host, results) for host, results in ended.results.items()]
+            events = [
+                ResultsReported(now, host, each)
+                for host, results in ended.results.items()
+                for each in each_task_once(results)
+            ]
             outputs = ended.outputs
 
             def rows(made: list[Record]) -> Batch:
@@ -279,6 +285,8 @@ class Scheduler:
     async def _take(self, report: Report, bundle: Bundle, account: Account, ended: Ended) -> None:
         holders: dict[int, tuple[Host, Attempt]] = {}
         for key in bundle.attempts():
+            if key in ended.taken:
+                continue  # two names of one call hold the same attempt: one of them is made up, and the first counts
             host, attempt = self.holder(key), self._attempt(key)
             if host is not None and attempt is not None and owner_of(host) == account.id:
                 holders[key[1]] = host, attempt
@@ -298,6 +306,7 @@ class Scheduler:
         now = self._service.driver.clock()
         for task, (host, attempt) in holders.items():
             key = (bundle.job, task, bundle.attempt)
+            ended.taken.add(key)
             results = ended.results.setdefault(host.name, [])
             if ends is None:
                 # Only what did not begin costs the task nothing: else it could fail in this way for ever.

@@ -19,6 +19,9 @@ from tests.support.pools.boinc_front import World
 from tests.support.pools.fake_volunteer import FILE, RESULT, FakeVolunteer, post, tag
 from windfall.boinc.names import read_name
 from windfall.boinc.scheduler import NEWCOMER_HOLDS
+from windfall.store.location import StateLocation
+from windfall.store.view import open_view
+from windfall.upkeep.checking import check
 
 MOST_HOSTS = 20
 
@@ -233,3 +236,27 @@ def test_spoilt_requests_with_a_good_key_change_nothing_that_is_anothers(world):
     assert other.held == kept
     assert other.work() >= len(kept)
     assert job.status()["tasks"]["done"] >= len(kept)
+
+
+def test_an_attempt_that_two_made_up_names_of_one_call_hold_ends_once(world):
+    """Names overlap: each result of the attempt counted, so that a task was done and waited at once, for ever."""
+    job = world.submit(3, quorum=1, max_losses=1_000_000)
+    volunteer = world.volunteer("Kim")
+    volunteer.call()
+    name = min(volunteer.held)
+    volunteer.finish(name)
+    _, first, count, attempt = name.removeprefix("w").split("_")
+    for more in (1, 2):
+        made_up = f"w{job.id}_{first}_{int(count) + more}_{attempt}"
+        volunteer.reports[made_up] = RESULT.format(name=made_up, state=5, exit=0, stderr="", file="")
+    volunteer.call(wants=0.0)
+    assert job.status()["tasks"]["done"] == int(count)
+    for _ in range(3):
+        volunteer.work()
+    assert job.status()["tasks"]["done"] == 3 and job.status()["state"] == "done"
+    world.cluster.kill_server()
+    view = open_view(StateLocation(world.cluster.state))
+    assert check(view).problems == []
+    view.close()
+    world.cluster.start_server()
+    assert job.status()["tasks"]["done"] == 3

@@ -308,3 +308,13 @@ def test_who_takes_the_name_of_a_host_that_has_left_cannot_end_its_attempts(serv
         assert server.exchange("h", headers=theirs, boot="new", n=2, **forged)[0] == 200
     assert server.get("/v1/jobs/1")[1]["tasks"]["waiting"] == 1
     server.check()
+
+
+def test_a_result_that_comes_twice_in_one_exchange_counts_once_and_keeps_what_it_left(server):
+    job = server.submit(1)
+    key = server.exchange()[1]["tasks"][0][:3]
+    row = [*key, "done", 0, 0.0, 1.0, 1.0, 0, 5, 0, 0, None]
+    assert server.exchange(results=[row, row], attachments=b"firstagain", want=0)[0] == 200
+    assert server.get(f"/v1/jobs/{job}")[1]["tasks"]["done"] == 1
+    assert server.call("GET", f"/v1/jobs/{job}/output/0")[1].endswith(b"first")
+    server.check()

@@ -58,9 +58,21 @@ def on_results_reported(state: State, event: ResultsReported, policies: Any) -> 
     if len(results) == 1:
         judged = ResultsJudged([judge(state, results[0], reporter, event.t)])
     else:
-        judged = ResultsJudged([judge(state, result, reporter, event.t) for result in results])
+        judged = ResultsJudged(_judged_once(state, results, reporter, event.t))
     complete(state, event, judged)
     return judged
+
+
+def _judged_once(state: State, results: list[Result], reporter: int, t: float) -> list[int]:
+    """Verdicts on results of different tasks. All are judged by the state before the first is applied: of two results
+    of one task the second changes nothing, so that no task is counted twice."""
+    verdicts: list[int] = []
+    seen: set[tuple[int, int]] = set()
+    for result in results:
+        task = (result.job, result.task)
+        verdicts.append(STALE if task in seen else judge(state, result, reporter, t))
+        seen.add(task)
+    return verdicts
 
 
 def complete(state: State, event: ResultsReported, judged: ResultsJudged) -> None:

@@ -359,11 +359,11 @@ def result_events(ask: Ask, now: float, digests: dict[Key, str]) -> list[AnyEven
         digest = digests.get((job, task, attempt), "") if digests else ""
         cpu_s = cpu_s if cpu_s > 0.0 else 0.0
         results.append(Result(job, task, attempt, number, code, start, end, cpu_s, rss, digest))
-    rounds = [results] if len(results) == 1 else _each_task_once(results)
+    rounds = [results] if len(results) == 1 else each_task_once(results)
     return [ResultsReported(now, ask.host, round_) for round_ in rounds]
 
 
-def _each_task_once(results: list[Result]) -> list[list[Result]]:
+def each_task_once(results: list[Result]) -> list[list[Result]]:
     """The results in rounds: the first of every task, the second of every task, and so on."""
     rounds: list[list[Result]] = []
     seen: dict[tuple[int, int], int] = {}
@@ -384,13 +384,17 @@ def files_of(said: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def output_rows(records: list[Record], outputs: list[tuple[Key, bytes]]) -> list[OutputRow]:
     """The outputs worth keeping: not those of results that changed nothing."""
-    useless = set()
+    useful = set()
     for record in records:
         if isinstance(record.event, ResultsReported) and isinstance(record.decided, ResultsJudged):
             for result, verdict in zip(record.event.results, record.decided.verdicts, strict=True):
-                if verdict in (STALE, WASTE, DROPPED):
-                    useless.add((result.job, result.task, result.attempt))
-    return [OutputRow(*key, data) for key, data in outputs if key not in useless]
+                if verdict not in (STALE, WASTE, DROPPED):
+                    useful.add((result.job, result.task, result.attempt))
+    kept: dict[Key, bytes] = {}
+    for key, data in outputs:
+        if key in useful:
+            kept.setdefault(key, data)  # of an attempt that is reported twice, what was judged first
+    return [OutputRow(*key, data) for key, data in kept.items()]
 
 
 def _answer_of(record: Record) -> HostAnswered:
