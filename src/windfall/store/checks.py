@@ -31,7 +31,12 @@ _MAGIC = b"WFSNAP01"
 
 
 def crc(seq: int, data: bytes | memoryview) -> int:
-    """The sum of a record: of its number too, so that a record in another's place is noticed."""
+    """The sum of a record: of its number too, so that a record in another's place is noticed.
+
+    None of what is no bytes, as in a row of a damaged database: no stored sum is below 0.
+    """
+    if not isinstance(data, _BYTES):
+        return -1
     return zlib.crc32(data, seq & 0xFFFFFFFF)
 
 

@@ -136,8 +136,13 @@ def _add_files(filling: Filling, store: SqliteStore | PostgresStore, blobs: str)
     if blobs:
         store.keep_blobs_at(blobs)
     try:
-        for sha256 in filling.blobs:
-            with filling.view.open_blob(sha256) as content:
+        for sha256 in list(filling.blobs):
+            try:
+                opened = filling.view.open_blob(sha256)
+            except KeyError:  # a server has removed it meanwhile: no job names it
+                filling.blobs.remove(sha256)
+                continue
+            with opened as content:
                 store.put_blob(sha256, iter(lambda: content.read(1 << 20), b""))
     except BaseException:
         if blobs:

@@ -50,7 +50,11 @@ def newer_than(formats: list[FormatSince], batch: Batch) -> FormatSince | None:
 
 def row_since(seq: int) -> tuple[str, str]:
     """The row that says: from record `seq` on, what is written is in today's format."""
-    return f"{_KEY}{FORMAT}", str(seq)
+    return row_of(FormatSince(seq, FORMAT))
+
+
+def row_of(since: FormatSince) -> tuple[str, str]:
+    return f"{_KEY}{since.format}", str(since.seq)
 
 
 def format_at(formats: Iterable[tuple[int, int]], seq: int) -> int:

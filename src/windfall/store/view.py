@@ -31,8 +31,21 @@ KEYS: dict[str, tuple[str, ...]] = {
     "tokens": ("id",),
 }
 """The columns that rows are read in the order of."""
+KINDS: dict[str, tuple[Any, ...]] = {
+    "meta": (str, str),
+    "records": (int, float, int | None, str, int, bytes),
+    "jobs": (int, bytes),
+    "chunks": (int, int, int, int, str, bytes),
+    "outputs": (int, int, int, bytes),
+    "tokens": (str, str, str, str, float),
+}
+"""What the values of a row are. In a damaged database a value may be of any kind."""
 
 Row = tuple[Any, ...]
+
+
+def is_sound(table: str, row: Row) -> bool:
+    return all(map(isinstance, row, KINDS[table]))
 
 
 def of_state(table: str) -> str:

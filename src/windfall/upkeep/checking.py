@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import sha256
+from typing import Any
 
+import msgspec
 from msgspec import Struct, field
 
 from windfall.bags.spec import decode_kept
@@ -12,6 +14,7 @@ from windfall.core.engine import Engine
 from windfall.core.formats import read_record
 from windfall.core.records import FORMAT
 from windfall.core.state.invariants import problems
+from windfall.core.state.jobs.columns import DONE
 from windfall.core.state.snapshot import load, save
 from windfall.core.state.state import State
 from windfall.errors import WindfallError
@@ -21,6 +24,7 @@ from windfall.store.formats import FormatSince, format_at
 from windfall.store.view import View
 
 MOST_TOLD = 20
+_decode_output = msgspec.msgpack.Decoder(tuple[bytes, bytes, bytes, dict[str, Any] | None]).decode
 
 
 class Findings(Struct):
@@ -51,9 +55,10 @@ def check(view: View, read_blobs: bool = False) -> Findings:
         found.wrong(f"the database: {line}")
     try:
         state = _replay(view, found)
+        blobs = _check_blobs(view, found, read_blobs)
         if state is not None:
             _check_jobs(view, state, found)
-        _check_blobs(view, found, read_blobs)
+            _check_results(view, state, blobs, found)
     except StoreError as error:
         found.wrong(error.message)
     return found
@@ -170,17 +175,45 @@ def _check_jobs(view: View, state: State, found: Findings) -> None:
             found.wrong(f"job {bag.number} has {bag.total} tasks, and the store holds {tasks.get(source, 0)} of them")
 
 
-def _check_blobs(view: View, found: Findings, read: bool) -> None:
+def _check_results(view: View, state: State, blobs: set[str], found: Findings) -> None:
+    """What attempts left behind can be read, and the files of results that count are there."""
+    for job, task, attempt, data in view.rows("outputs"):
+        try:
+            more = _decode_output(data)[3] or {}
+            files = [(str(file[0]), str(file[1])) for file in more.get("outputs") or ()]
+        except (msgspec.DecodeError, UnicodeDecodeError, TypeError, IndexError):
+            found.wrong(f"what attempt {attempt} of task {task} of job {job} left behind is damaged")
+            continue
+        bag = state.bags.get(job)
+        counts = bag is not None and 0 <= task < bag.total and bag.columns.attempt[task] == attempt
+        if bag is None or not counts or bag.columns.state[task] != DONE:
+            continue
+        for name, blob in files:
+            if blob not in blobs:
+                found.wrong(f"task {task} of job {job} lacks its output '{name}' (file {blob[:12]}…)")
+
+
+def _check_blobs(view: View, found: Findings, read: bool) -> set[str]:
+    """The files that are there."""
+    names: set[str] = set()
     for name, size in view.blobs():
+        names.add(name)
         found.blobs += 1
         found.blob_bytes += size
         if read and not blob_is_sound(view, name):
             found.wrong(f"file {name[:12]}… has another content than its name says")
+    return names
 
 
 def blob_is_sound(view: View, name: str) -> bool:
+    """Whether a file has the content that its name says. One that a server has removed meanwhile has."""
     hashed = sha256()
-    with view.open_blob(name) as content:
-        while piece := content.read(1 << 20):
-            hashed.update(piece)
+    try:
+        with view.open_blob(name) as content:
+            while piece := content.read(1 << 20):
+                hashed.update(piece)
+    except KeyError:
+        return True
+    except OSError:
+        return False
     return hashed.hexdigest() == name

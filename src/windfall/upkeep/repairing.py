@@ -50,7 +50,10 @@ def _salvaged(source: StateLocation) -> View:
     if source.url:
         return open_view(source)
     require_state(source)
-    return SalvageView(source.directory)
+    try:
+        return SalvageView(source.directory)
+    except StoreCorrupt as error:
+        raise StoreCorrupt(f"{source} cannot be repaired: {error.message}", hint="restore a backup") from error
 
 
 def _repaired(view: View, source: StateLocation, target: StateLocation) -> Repaired:
@@ -65,7 +68,8 @@ def _repaired(view: View, source: StateLocation, target: StateLocation) -> Repai
             broken[seq] = kind
     snapshots = _usable(view, formats, dropped)
     base, last = _reach([seq for seq, _ in sound], snapshots)
-    if base is None and last == 0 and (sound or broken or snapshots):
+    unread = isinstance(view, SalvageView) and "records" in view.lost
+    if base is None and last == 0 and (sound or broken or snapshots or unread):
         raise StoreCorrupt(
             f"{source} cannot be repaired: neither its beginning nor a snapshot can be read", hint="restore a backup"
         )

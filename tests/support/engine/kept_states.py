@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
+import msgspec
+
 from windfall.core.engine import Engine
 from windfall.core.records import Record
 from windfall.core.state.snapshot import save
@@ -14,6 +16,7 @@ from windfall.store.contract import Batch, ChunkRow, JobRow, OutputRow, Store
 SPEC = b'{"name": "kept", "command": ["true", "{}"], "source": {"kind": "lines"}}'
 BLOB = b"a file of a job" * 1000
 BLOB_NAME = hashlib.sha256(BLOB).hexdigest()
+OUTPUT = msgspec.msgpack.encode([b"out", b"", b"", None])
 
 
 def keep(store: Store, records: list[Record], snapshots: tuple[float, ...] = (0.4, 0.8), prune: bool = False) -> State:
@@ -33,7 +36,7 @@ def keep(store: Store, records: list[Record], snapshots: tuple[float, ...] = (0.
         store.prune(len(records) + 1, (HEARTBEAT,))
     for bag in state.bags.values():
         batch.jobs.append(JobRow(bag.number, SPEC))
-        batch.outputs.append(OutputRow(bag.number, 0, 1, b"out"))
+        batch.outputs.append(OutputRow(bag.number, 0, 1, OUTPUT))
         if not bag.rules.like and bag.total:
             batch.chunks.append(ChunkRow(bag.number, 0, bag.total, 0, "lines", b"chunk"))
     store.append(batch)

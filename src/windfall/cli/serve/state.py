@@ -86,7 +86,7 @@ def check(place: str | None, files: bool, as_json: bool) -> None:
     """Look whether a state is whole. A server may run on it; nothing is written.
 
     Every record's sum is computed, the log is replayed and compared with the snapshots, and every job must have its
-    specification and its tasks. Exit code 1 if something is wrong.
+    specification, its tasks, and the files of results that count. Exit code 1 if something is wrong.
     """
     with loading():
         from windfall.store.view import open_view

@@ -234,9 +234,11 @@ class SqliteStore(ReadsPacks, KeepsBlobs):
                     raise self._named(error) from error
                 raise
 
-    @staticmethod
-    def _begin_epoch(writer: sqlite3.Connection) -> int:
-        epoch = int((writer.execute(READ_META, (EPOCH,)).fetchone() or (0,))[0]) + 1
+    def _begin_epoch(self, writer: sqlite3.Connection) -> int:
+        stored = str((writer.execute(READ_META, (EPOCH,)).fetchone() or (0,))[0])
+        if not stored.isdecimal():
+            raise self._damaged("it does not say in which epoch it is")
+        epoch = int(stored) + 1
         writer.execute(WRITE_META, (EPOCH, str(epoch)))
         writer.execute(WRITE_META, (BEAT, beat_text(0, "")))
         return epoch
@@ -515,6 +517,7 @@ def named_error(error: Exception, directory: Path, damaged: bool = False) -> Sto
     """SQLite's error as one of ours."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     database = directory / "windfall.db"
+    damaged = damaged or isinstance(error, UnicodeDecodeError)
     if damaged or code in _DAMAGED or "no such table" in str(error) or "no such column" in str(error):
         return _damaged(str(error), directory)
     if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and files.is_full(directory)):

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from windfall.store import formats
 from windfall.store.checks import check_version, unpack_snapshot
-from windfall.store.contract import BLOBS_AT, OWN, Snapshot, StoreError
+from windfall.store.contract import BLOBS_AT, OWN, SCHEMA_VERSION, Snapshot, StoreError, StoreNewer
 from windfall.store.packs import rows_of, unpacked
 from windfall.store.sqlite import files
 from windfall.store.sqlite.store import (
@@ -22,15 +22,23 @@ from windfall.store.sqlite.store import (
     READ_VERSION,
     named_error,
 )
-from windfall.store.view import KEYS, TABLES, Row, kept_blobs, of_state
+from windfall.store.view import KEYS, TABLES, Row, is_sound, kept_blobs, of_state
 
 _PAGE = 500
 _TRIES = 20
 _MOST_FINDINGS = 10
+_ERRORS = (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError)
+"""Of SQLite. The last: what it says of a damaged schema may have bytes of it."""
+
+
+def _unsound(table: str) -> str:
+    return f"a row of table {table} holds values of other kinds than were written"
 
 
 class SqliteView:
     """The snapshots first, then the database in one read transaction: the log of that moment reaches all of them."""
+
+    _lenient = ""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -59,12 +67,17 @@ class SqliteView:
         self.close()
         with self._naming():
             self._connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-            self._connection.executescript("PRAGMA query_only = ON; PRAGMA busy_timeout = 10000;")
+            self._connection.executescript(f"PRAGMA query_only = ON; PRAGMA busy_timeout = 10000; {self._lenient}")
             self._connection.execute("BEGIN")
-            version = self._connection.execute(READ_VERSION).fetchone()
-        if version is None or not str(version[0]).isdecimal():
+        version = self._version()
+        if not version.isdecimal():
             raise named_error(sqlite3.DatabaseError("it does not say which version wrote it"), self.directory, True)
-        check_version(int(version[0]), str(self.directory))
+        check_version(int(version), str(self.directory))
+
+    def _version(self) -> str:
+        with self._naming():
+            found = self._execute(READ_VERSION).fetchone()
+        return "" if found is None else str(found[0])
 
     def _keep_reached(self) -> bool:
         """Keep the snapshots that the log of this moment reaches; False if it does not even reach the newest.
@@ -98,7 +111,7 @@ class SqliteView:
     def _naming(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, sqlite3.Warning) as error:
+        except _ERRORS as error:
             raise named_error(error, self.directory) from error
 
     def formats(self) -> list[formats.FormatSince]:
@@ -115,7 +128,10 @@ class SqliteView:
         with self._naming():
             cursor = self._execute(f"SELECT {columns} FROM {table}{of_state(table)} ORDER BY {keys}")
             while page := cursor.fetchmany(_PAGE):
-                yield from page
+                for row in page:
+                    if not is_sound(table, row):
+                        raise named_error(sqlite3.DatabaseError(_unsound(table)), self.directory, damaged=True)
+                    yield row
 
     def _has_packs(self) -> bool:
         with self._naming():
@@ -136,7 +152,7 @@ class SqliteView:
     def damage(self) -> list[str]:
         try:
             found = [str(row[0]) for row in self._execute(f"PRAGMA quick_check({_MOST_FINDINGS})")]
-        except sqlite3.DatabaseError as error:
+        except _ERRORS as error:
             found = [str(error)]
         return [] if found == ["ok"] else [" ".join(line.split()) for line in found]
 
@@ -155,13 +171,46 @@ class SqliteView:
 class SalvageView(SqliteView):
     """What can still be read of a damaged database: rows of pages that cannot be read are left out, and counted."""
 
+    _lenient = "PRAGMA writable_schema = ON;"
+    """SQLite reads a file that was cut short, and passes over tables whose definitions it cannot read."""
+
     def __init__(self, directory: Path) -> None:
         self.lost: dict[str, str] = {}
         """Tables that could not be read to their end, each with the words of SQLite."""
         super().__init__(directory)
 
-    def _fits(self) -> bool:
-        return True
+    def _version(self) -> str:
+        """What cannot be read is taken for what is written today; a check of what was saved tells if it was not."""
+        try:
+            version = super()._version()
+        except StoreError:
+            version = ""
+        self._says_version = version.isdecimal()
+        return version if self._says_version else str(SCHEMA_VERSION)
+
+    def formats(self) -> list[formats.FormatSince]:
+        """As the version: what cannot be read is taken for the format of today."""
+        try:
+            if self._says_version:
+                return super().formats()
+        except StoreNewer:
+            raise
+        except StoreError:
+            pass
+        return [formats.FormatSince(1, formats.FORMAT)]
+
+    def rows(self, table: str) -> Iterator[Row]:
+        return super().rows(table) if table != "meta" else iter(self._meta())
+
+    def _meta(self) -> list[Row]:
+        """The small texts, and in any case those without which no store is opened."""
+        found = {key: value for key, value in self._rows("meta") if not key.startswith(formats.FORMAT_KEYS[:-1])}
+        return sorted(({**found, "schema": self._version()} | dict(map(formats.row_of, self.formats()))).items())
+
+    def _has_packs(self) -> bool:
+        with contextlib.suppress(StoreError):
+            return super()._has_packs()
+        return False
 
     def _blobs_at(self) -> str | None:
         with contextlib.suppress(StoreError):
@@ -187,18 +236,25 @@ class SalvageView(SqliteView):
         try:
             for row in self._execute(f"SELECT {columns} FROM {table}{of_state(table)} ORDER BY {', '.join(keys)}"):
                 seen = row[: len(keys)]
-                yield row
+                if self._keeps(table, row):
+                    yield row
             return
-        except (sqlite3.Error, sqlite3.Warning) as error:
+        except _ERRORS as error:
             self.lost[table] = str(error)
         behind: list[Row] = []
         backwards = ", ".join(f"{key} DESC" for key in keys)
-        with contextlib.suppress(sqlite3.Error, sqlite3.Warning):
+        with contextlib.suppress(*_ERRORS):
             for row in self._execute(f"SELECT {columns} FROM {table}{of_state(table)} ORDER BY {backwards}"):
                 if seen is not None and row[: len(keys)] <= seen:
                     break
                 behind.append(row)
-        yield from reversed(behind)
+        yield from (row for row in reversed(behind) if self._keeps(table, row))
+
+    def _keeps(self, table: str, row: Row) -> bool:
+        sound = table not in TABLES or is_sound(table, row)
+        if not sound:
+            self.lost[table] = _unsound(table)
+        return sound
 
     def snapshots(self) -> list[tuple[int, Snapshot | None]]:
         return self._snapshots
