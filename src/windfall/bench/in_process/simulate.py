@@ -38,7 +38,7 @@ def command(scale: float, growth: bool, as_json: bool) -> None:
     document: dict[str, Any] = {"bench": "simulate"} | measured[-1]
     if growth:
         document |= grown(measured)
-    document["goal"] = "full run: <= 120 s and <= 2000 MB; an attempt costs the same at every size"
+    document["goal"] = "full run: <= 75 s and <= 2000 MB; an attempt costs the same at every size"
     if as_json and growth:
         document["runs"] = measured
     report(document, as_json)

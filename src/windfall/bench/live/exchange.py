@@ -6,26 +6,56 @@ import json
 import os
 import subprocess
 import sys
-from typing import Any
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import click
 
-from windfall.bench.harness import Live, cpu_of, live, report, show
+from windfall.bench.harness import Live, live, report, show, thread_cpu_s
+from windfall.errors import WindfallError
+
+TURN_S, PAUSE_S = 0.25, 0.025
+"""Seconds of exchanges, and then of bare requests; and before each: at real-time priority a processor that is busy for
+0.95 of a second is taken away."""
 
 
-def pull(running: Live, **options: Any) -> dict[str, Any]:
-    """Run the simulated workers in a process of their own and return their measurements."""
-    address = urlsplit(running.url)
-    options |= {"host": address.hostname, "port": address.port, "token": running.token}
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) > 1:
-        options["core"] = cores[-1]
-    ran = subprocess.run(
-        [sys.executable, "-m", "windfall.bench.live.pullers", json.dumps(options)], stdout=subprocess.PIPE, check=True
-    )
-    seen: dict[str, Any] = json.loads(ran.stdout)
-    return seen
+class Load:
+    """Simulated workers in a process of their own, on another core than the server's if there is one."""
+
+    def __init__(self, running: Live, hosts: int) -> None:
+        address = urlsplit(running.url)
+        options = {"host": address.hostname, "port": address.port, "token": running.token, "hosts": hosts}
+        cores = sorted(os.sched_getaffinity(0))
+        if len(cores) > 1:
+            options["core"] = cores[-1]
+        command = [sys.executable, "-m", "windfall.bench.live.pullers", json.dumps(options)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def part(self, **wanted: Any) -> dict[str, Any]:
+        """Have them exchange, and return what they saw."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(wanted) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise WindfallError("the simulated workers have ended")
+        seen: dict[str, Any] = json.loads(line)
+        return seen
+
+    def __enter__(self) -> Load:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+
+
+def pull(running: Live, hosts: int, **wanted: Any) -> dict[str, Any]:
+    """What simulated workers see that exchange in this one way."""
+    with Load(running, hosts) as load:
+        return load.part(**wanted)
 
 
 @click.command()
@@ -36,75 +66,80 @@ def pull(running: Live, **options: Any) -> dict[str, Any]:
 def command(hosts: int, seconds: float, rate: float, as_json: bool) -> None:
     """Exchange as fast as the server answers, then at a given rate for its latency.
 
+    Turns of exchanges alternate with turns of bare requests; the median of their ratios is told.
+
     Example: windfall bench exchange --hosts 25000 --seconds 10 --json
     """
     with live() as running:
         cores = sorted(os.sched_getaffinity(0))
         if len(cores) > 1:
-            os.sched_setaffinity(running.server.pid, {cores[0]})
+            keep_on(running.server.pid, cores[0])
         client = running.client()
         client.submit(["true"], params=range(2_000_000))
-        show("every host joins")
-        pull(running, hosts=hosts, seconds=0, want=0, once=True)
-        show("as fast as it goes")
-        began_s = server_cpu_s(running)
-        fast = pull(running, hosts=hosts, seconds=seconds, want=1)
-        exchange_us = 1e6 * (server_cpu_s(running) - began_s) / fast["exchanges"]
-        show(f"{rate:,.0f} a second")
-        steady = pull(running, hosts=hosts, seconds=seconds, want=1, rate=rate)
-        show("")
-        began_s = server_cpu_s(running)
-        floor = floor_rate(running, seconds / 2)
-        request_us = 1e6 * (server_cpu_s(running) - began_s) / (floor * seconds / 2)
-        document = {
-            "bench": "exchange",
-            "hosts": hosts,
-            "exchanges_per_s": fast["exchanges"] / fast["seconds"],
-            "tasks_per_s": fast["tasks"] / fast["seconds"],
-            "p99_ms_at_full_speed": fast["p99_ms"],
-            "rate_asked": rate,
-            "rate_kept": steady["exchanges"] / steady["seconds"],
-            "p50_ms": steady["p50_ms"],
-            "p99_ms": steady["p99_ms"],
-            "floor_requests_per_s": floor,
-            "floor_is": "GET /healthz of the same server",
-            "ratio": fast["exchanges"] / fast["seconds"] / floor,
-            "server_us_per_exchange": exchange_us,
-            "server_us_per_request": request_us,
-            "cpu_ratio": request_us / max(exchange_us, 1e-9),
-            "server_mb": running.resident_bytes() / 1e6,
-            "goal": "2,000 exchanges/s at p99 <= 50 ms",
-        }
         client.close()
-    report(document, as_json)
+        with Load(running, hosts) as load:
+            show("every host joins")
+            load.part(seconds=0, once=True)
+            show("as fast as it goes")
+            turns = [by_turns(running, load) for _ in range(1 + max(1, round(seconds / (2 * TURN_S))))][1:]
+            show(f"{rate:,.0f} a second")
+            steady = load.part(seconds=seconds, want=1, rate=rate)
+        show("")
+        report(told(hosts, rate, turns, steady) | {"server_mb": running.resident_bytes() / 1e6}, as_json)
 
 
-def server_cpu_s(running: Live) -> float:
-    """Processor time of the server so far: on a busy machine it says more than the clock."""
-    return sum(cpu_of(running.server.pid))
+class Turn(NamedTuple):
+    """A turn of exchanges and one of bare requests: what the workers saw, and the server's processor time of each."""
+
+    fast: dict[str, Any]
+    bare: dict[str, Any]
+    exchange_us: float
+    bare_us: float
 
 
-def floor_rate(running: Live, seconds: float) -> float:
-    """Requests a second that the same server answers without deciding or writing anything."""
-    import asyncio
-    import time
+def by_turns(running: Live, load: Load) -> Turn:
+    fast, exchange_us = _measured(running, load, want=1)
+    bare, bare_us = _measured(running, load, bare=True)
+    return Turn(fast, bare, exchange_us, bare_us)
 
-    address = urlsplit(running.url)
-    request = f"GET /healthz HTTP/1.1\r\nHost: {address.hostname}\r\n\r\n".encode()
 
-    async def ask() -> int:
-        reader, writer = await asyncio.open_connection(address.hostname, address.port)
-        count, end = 0, time.perf_counter() + seconds
-        while not count or time.perf_counter() < end:
-            writer.write(request)
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = next(int(x[15:]) for x in head.lower().split(b"\r\n") if x.startswith(b"content-length:"))
-            await reader.readexactly(length)
-            count += 1
-        writer.close()
-        return count
+def _measured(running: Live, load: Load, **wanted: Any) -> tuple[dict[str, Any], float]:
+    """What the workers saw in one turn, and the server's processor time of a request."""
+    time.sleep(PAUSE_S)
+    began_s = thread_cpu_s(running.server.pid)
+    seen = load.part(seconds=TURN_S, **wanted)
+    return seen, 1e6 * (thread_cpu_s(running.server.pid) - began_s) / seen["exchanges"]
 
-    async def all_() -> int:
-        return sum(await asyncio.gather(*(ask() for _ in range(16))))
 
-    return asyncio.run(all_()) / seconds
+def told(hosts: int, rate: float, turns: list[Turn], steady: dict[str, Any]) -> dict[str, Any]:
+    """The medians of the turns, and how the server kept up with the given rate."""
+    rates = [turn.fast["exchanges"] / turn.fast["seconds"] for turn in turns]
+    floors = [turn.bare["exchanges"] / turn.bare["seconds"] for turn in turns]
+    ratios = [turn.bare_us / turn.exchange_us for turn in turns]
+    return {
+        "bench": "exchange",
+        "hosts": hosts,
+        "turns": len(turns),
+        "exchanges_per_s": median(rates),
+        "tasks_per_s": median(turn.fast["tasks"] / turn.fast["seconds"] for turn in turns),
+        "p99_ms_at_full_speed": median(turn.fast["p99_ms"] for turn in turns),
+        "rate_asked": rate,
+        "rate_kept": steady["exchanges"] / steady["seconds"],
+        "p50_ms": steady["p50_ms"],
+        "p99_ms": steady["p99_ms"],
+        "floor_requests_per_s": median(floors),
+        "floor_is": "GET /healthz of the same server, over as many connections, with the head and body of an exchange",
+        "ratio": median(ours / floor for ours, floor in zip(rates, floors, strict=True)),
+        "server_us_per_exchange": median(turn.exchange_us for turn in turns),
+        "server_us_per_request": median(turn.bare_us for turn in turns),
+        "cpu_ratio": median(ratios),
+        "cpu_ratio_least": min(ratios),
+        "cpu_ratio_most": max(ratios),
+        "goal": "a bare request is 0.40 of an exchange; 2,000 exchanges/s at p99 <= 25 ms",
+    }
+
+
+def keep_on(pid: int, core: int) -> None:
+    """Have all threads of a process run on one core."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {core})
