@@ -12,7 +12,7 @@ from windfall.core.events import AnyEvent
 from windfall.core.formats import read_record
 from windfall.core.records import Record
 from windfall.drivers.failures import Uncommitted
-from windfall.drivers.realtime import Realtime, Rows
+from windfall.drivers.realtime import Done, Realtime, Rows
 from windfall.store.contract import Holder, StoreError, StoreFailed
 from windfall.store.formats import format_at
 
@@ -38,7 +38,10 @@ class Following(Realtime):
 
     leader = Holder(0, 0, "", "")
 
-    def submit(self, events: list[AnyEvent], rows: Rows | None = None) -> asyncio.Future[list[Record]]:
+    def submit(self, events: list[AnyEvent], rows: Rows | None = None) -> Done:
+        raise self.refusal()
+
+    def submit_soon(self, who: str, events: list[AnyEvent], rows: Rows | None = None) -> Done:
         raise self.refusal()
 
     def refusal(self) -> StandsBy:

@@ -73,7 +73,9 @@ Rows = Callable[[list[Record]], Batch]
 _encode_event = msgspec.msgpack.Encoder().encode
 _decode_event: Callable[[bytes], AnyEvent] = msgspec.msgpack.Decoder(AnyEvent).decode
 
-Waiting = tuple["asyncio.Future[list[Record]]", list[Record]]
+Done = asyncio.Future[list[Record]]
+"""Done when these records are durable."""
+Waiting = tuple[Done, list[Record]]
 
 
 @dataclass(slots=True)
@@ -119,6 +121,8 @@ class Realtime:
         self._crash_directory = crash_directory
         self.snapshots = Snapshots(self, snapshot_records, snapshot_bytes)
         self._pending = Pending()
+        self.undecided: dict[str, tuple[list[AnyEvent], Rows | None, Done]] = {}
+        """What came in this turn of the loop and is decided at its end (`submit_soon`), by who asked."""
         self._in_flight: Pending | None = None
         self._in_flight_since = 0.0
         self._dirty = asyncio.Event()
@@ -202,6 +206,7 @@ class Realtime:
         until = asyncio.get_running_loop().time() + STOP_S
         while self._unsettled() and not self.trouble and asyncio.get_running_loop().time() < until:
             await asyncio.sleep(0.01)
+        self.decide_now()
         left = [pending for pending in (self._in_flight, self._pending) if pending is not None]
         self.unwritten = sum(len(pending.records) for pending in left)
         self._refuse_waiting("the server stops")
@@ -221,11 +226,44 @@ class Realtime:
 
     # --- taking events ---
 
-    def submit(self, events: list[AnyEvent], rows: Rows | None = None) -> asyncio.Future[list[Record]]:
+    def submit(self, events: list[AnyEvent], rows: Rows | None = None) -> Done:
         """Decide and apply now; the future is done when the records are durable. One transaction for all of them.
 
         Unwritable: an event cannot be encoded. Nothing of the request is done.
         """
+        self.decide_now()
+        done: Done = asyncio.get_running_loop().create_future()
+        self._submit(events, rows, done)
+        return done
+
+    def submit_soon(self, who: str, events: list[AnyEvent], rows: Rows | None = None) -> Done:
+        """The same at the end of this turn of the loop, or before anything else that is submitted in it.
+
+        Requests that come together are decided one right behind the other: so the processor has the code at hand, and
+        takes 24 us for an exchange instead of 40. `who` asks: what is undecided of the same one is decided first.
+        """
+        loop = asyncio.get_running_loop()
+        if who in self.undecided:
+            self.decide_now()
+        if not self.undecided:
+            loop.call_soon(self.decide_now)
+        done: Done = loop.create_future()
+        self.undecided[who] = (events, rows, done)
+        return done
+
+    def decide_now(self) -> None:
+        """Decide and apply what waits for the end of this turn, in the order in which it came."""
+        if not self.undecided:
+            return
+        undecided, self.undecided = self.undecided, {}
+        for events, rows, done in undecided.values():
+            try:
+                self._submit(events, rows, done)
+            except Exception as error:
+                if not done.done():
+                    done.set_exception(error)
+
+    def _submit(self, events: list[AnyEvent], rows: Rows | None, done: Done) -> None:
         if self.failure is not None:
             raise self._refusal(self.failure.message)
         if len(events) > 1:
@@ -235,7 +273,7 @@ class Realtime:
         written: list[LogRow] = []
         for event in events:
             self._take(event, made, written)
-        return self._queue(made, written, rows)
+        self._queue(made, written, rows, done)
 
     def _read_back(self, event: AnyEvent) -> AnyEvent:
         try:
@@ -263,7 +301,7 @@ class Realtime:
         made.append(record)
         written.append(row)
 
-    def _queue(self, made: list[Record], written: list[LogRow], rows: Rows | None) -> asyncio.Future[list[Record]]:
+    def _queue(self, made: list[Record], written: list[LogRow], rows: Rows | None, done: Done) -> None:
         """Into the next transaction, the records with the rows that belong to them."""
         pending = self._pending
         if rows is not None:
@@ -278,12 +316,10 @@ class Realtime:
             pending.batch.forgotten += extra.forgotten
         pending.batch.records += written
         pending.records += made
-        future: asyncio.Future[list[Record]] = asyncio.get_running_loop().create_future()
         if not pending.waiting:
             # Once for all that gathers until the commit loop comes to it.
             self._dirty.set()
-        pending.waiting.append((future, made))
-        return future
+        pending.waiting.append((done, made))
 
     async def settled(self) -> None:
         """Return when everything applied so far is durable: no answer may tell of what could still be lost."""
@@ -293,7 +329,7 @@ class Realtime:
             await self.submit([])
 
     def _unsettled(self) -> bool:
-        return self._in_flight is not None or bool(self._pending.waiting or self._pending.records)
+        return self._in_flight is not None or bool(self._pending.waiting or self._pending.records or self.undecided)
 
     # --- failing ---
 
@@ -377,6 +413,7 @@ class Realtime:
             await self._dirty.wait()
             self._dirty.clear()
             await self._gather()
+            self.decide_now()
             # Here, not for each event: what wakes the engine sooner has changed with this batch, if at all.
             self._set_timer()
             pending = self._in_flight = self._pending
@@ -409,10 +446,10 @@ class Realtime:
         if self._crowded and (left_s := self._in_flight_since + COMMIT_EVERY_S - loop.time()) > 0:
             await asyncio.sleep(left_s)
         until, seen = loop.time() + GATHER_S, 0
-        while seen < len(waiting) and loop.time() < until:
-            seen = len(waiting)
+        while seen < len(waiting) + len(self.undecided) and loop.time() < until:
+            seen = len(waiting) + len(self.undecided)
             await asyncio.sleep(0)  # in the first turn a request is read,
-            await asyncio.sleep(0)  # in the second it is decided
+            await asyncio.sleep(0)  # in the second it is submitted
         self._crowded = len(waiting) >= CROWD
 
     async def _commit(self, batch: Batch) -> None:
@@ -495,6 +532,7 @@ class Realtime:
         if self.trouble:
             self._timer = asyncio.get_running_loop().call_later(1.0, self._fire)
             return
+        self.decide_now()
         events = due(self.state, self.clock())
         if events:
             self.submit(events)

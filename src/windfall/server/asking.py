@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Coroutine
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -38,7 +39,7 @@ _FRAME = b"content-type: " + frames.CONTENT_TYPE.encode() + b"\r\ncontent-length
 class Answers(Protocol):
     """An application that answers exchanges without ASGI."""
 
-    async def exchange(self, body: bytes, headers: dict[bytes, bytes]) -> bytes | Response:
+    def exchange(self, body: bytes, headers: dict[bytes, bytes]) -> Coroutine[Any, Any, bytes | Response]:
         """The frame of the answer, or what is wrong."""
 
 
@@ -64,7 +65,8 @@ class Alone:
     async def _run(self) -> None:
         try:
             said = await self._answers.exchange(self._body, self._headers)
-            await self.connection.drained()
+            if not self.connection.is_drained:
+                await self.connection.drained()
         except BaseException:
             self.connection.transport.close()
             raise

@@ -95,6 +95,8 @@ class Connection(asyncio.Protocol):
         self._writing: TimerHandle | None = None
         self._writable = asyncio.Event()
         self._writable.set()
+        self.is_drained = True
+        """Whether the peer has taken most of what it was sent."""
 
     # -- the socket --------------------------------------------------------------------------------------------------
 
@@ -112,6 +114,7 @@ class Connection(asyncio.Protocol):
             if timer is not None:
                 timer.cancel()
         self._writable.set()
+        self.is_drained = True
         for asking in (self._asking, *self._next):
             if asking is not None:
                 asking.disconnect()
@@ -156,11 +159,13 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._writable.clear()
+        self.is_drained = False
         self._shared.stalls(self, self.transport.get_write_buffer_size())
         self._writing = self._loop.call_later(self._limits.pause_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         self._writable.set()
+        self.is_drained = True
         self._shared.reads_again(self)
         if self._writing is not None:
             self._writing.cancel()

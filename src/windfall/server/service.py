@@ -228,10 +228,11 @@ class Service:
 
     def arrived(self, host: str) -> int:
         """Count an exchange that came in; `arrival` tells whether another one of this host has come since."""
-        if len(self._arrivals) > REMEMBERED_ARRIVALS + 2 * len(self.state.hosts):
+        arrivals = self._arrivals
+        if len(arrivals) > REMEMBERED_ARRIVALS and len(arrivals) > REMEMBERED_ARRIVALS + 2 * len(self.state.hosts):
             # Most are of hosts that came once.
-            self._arrivals = {name: count for name, count in self._arrivals.items() if self.state.host(name)}
-        arrival = self._arrivals[host] = self._arrivals.get(host, 0) + 1
+            self._arrivals = arrivals = {name: count for name, count in arrivals.items() if self.state.host(name)}
+        arrival = arrivals[host] = arrivals.get(host, 0) + 1
         return arrival
 
     def arrival(self, host: str) -> int:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Coroutine
+from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -35,8 +37,8 @@ class Front:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.app(scope, receive, send)
 
-    async def exchange(self, body: bytes, headers: dict[bytes, bytes]) -> bytes | Response:
-        return await self.app.exchange(body, headers)
+    def exchange(self, body: bytes, headers: dict[bytes, bytes]) -> Coroutine[Any, Any, bytes | Response]:
+        return self.app.exchange(body, headers)
 
 
 async def stand_by(

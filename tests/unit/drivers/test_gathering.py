@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from windfall.core.engine import Engine
 from windfall.core.events import HostAsked, Settings
+from windfall.core.records import decode_record
 from windfall.drivers import realtime
+from windfall.drivers.failures import Uncommitted, Unwritable
 from windfall.drivers.realtime import Realtime
 from windfall.store.contract import Batch
 from windfall.store.memory import MemoryStore
@@ -87,3 +91,60 @@ def test_requests_that_never_cease_do_not_hold_a_commit_back_for_ever(monkeypatc
 
     assert sum(told(story).sizes) == 5
     assert len(told(story).sizes) > 1
+
+
+def hosts_of(store: Counting) -> list[str]:
+    """Who asked, in the order of the log."""
+    return [decode_record(row.data).event.host for row in store.records(1)]
+
+
+async def ask_soon(driver: Realtime, host: str, n: int = 1) -> None:
+    await driver.submit_soon(host, [HostAsked(driver.clock(), host, "boot", n, 1, 1, {"cpus": 1})])
+
+
+def test_what_is_submitted_soon_is_decided_in_its_order_and_shares_a_commit():
+    async def story(driver: Realtime) -> None:
+        await asyncio.gather(*(ask_soon(driver, f"host-{number}") for number in range(20)))
+        assert [host.name for host in driver.state.hosts.values()] == [f"host-{number}" for number in range(20)]
+
+    assert told(story).sizes == [20]
+
+
+def test_what_is_submitted_at_once_is_decided_behind_what_came_before_it():
+    async def story(driver: Realtime) -> None:
+        await asyncio.gather(ask_soon(driver, "first"), ask(driver, "second"), ask_soon(driver, "third"))
+
+    assert hosts_of(told(story)) == ["first", "second", "third"]
+
+
+def test_an_event_that_cannot_be_written_down_fails_alone_among_those_decided_together():
+    async def story(driver: Realtime) -> None:
+        asked = HostAsked(driver.clock(), "bad", "boot", 1, 1, 1, {"cpus": object()})
+        bad = driver.submit_soon("bad", [asked])
+        results = await asyncio.gather(ask_soon(driver, "first"), bad, ask_soon(driver, "last"), return_exceptions=True)
+        assert [type(result) for result in results] == [type(None), Unwritable, type(None)]
+
+    assert hosts_of(told(story)) == ["first", "last"]
+
+
+def test_nothing_is_settled_while_something_is_undecided():
+    async def story(driver: Realtime) -> None:
+        asked = asyncio.create_task(ask_soon(driver, "host"))
+        await asyncio.sleep(0)
+        assert "host" not in driver.state.hosts.by_name
+        await driver.settled()
+        assert "host" in driver.state.hosts.by_name
+        await asked
+
+    assert told(story).sizes == [1]
+
+
+def test_a_driver_that_fails_refuses_what_is_undecided():
+    async def story(driver: Realtime) -> None:
+        asked = asyncio.create_task(ask_soon(driver, "host"))
+        await asyncio.sleep(0)
+        driver.fail("broken")
+        with pytest.raises(Uncommitted):
+            await asked
+
+    assert told(story).sizes == []

@@ -6,6 +6,7 @@ Decides nothing: it turns the message into events, waits until their records are
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import monotonic
 from typing import Annotated, Any, Protocol, TypeVar
 
@@ -42,6 +43,7 @@ from windfall.core.events import AnyEvent, CheckpointSaved, HostAsked, Key, Mach
 from windfall.core.records import Record
 from windfall.core.state.hosts.hosts import GONE, Host
 from windfall.core.state.renting.fleet import HIBERNATED, MachineState, machine_of
+from windfall.core.state.state import State
 from windfall.errors import BadInput, WindfallError
 from windfall.server.host_secrets import newly_shown
 from windfall.server.http.workers import result_files
@@ -131,6 +133,10 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
     driver = service.driver
     state, now = driver.state, driver.clock()
     host = state.hosts.by_name.get(ask.host)
+    if driver.undecided and (host is None or host.state == GONE or ask.host in driver.undecided or ask.live):
+        # What is looked at below must be as the exchanges before this one leave it.
+        driver.decide_now()
+        host = state.hosts.by_name.get(ask.host)
     check_shown(ask.v, secret)
     shown = newly_shown(host, ask.host, secret, ask.boot)
     if host is None or host.state == GONE:
@@ -143,20 +149,28 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
     outputs: list[tuple[Key, bytes]] = []
     sent: dict[Key, dict[str, int]] = {}
     if not repeated:
-        if any(row[12] is not None or row[3] == QUOTA for row in ask.results):
+        results = ask.results
+        has_files = _has_files(results)
+        if has_files:
             sent = await result_files.check_outputs(service, ask)
         outputs = take_attachments(service, ask, attachments)
-        voting = {row[0] for row in ask.results if (bag := state.bags.get(row[0])) is not None and bag.rules.quorum}
+        voting = _voting_jobs(state, results)
+        if voting:
+            driver.decide_now()
         digests = await digests_of(service, ask, outputs, voting) if voting else {}
         saved = await result_files.check_checkpoints(service, ask) if ask.checkpoints else []
-        host = state.hosts.by_name.get(ask.host)
-        shown = newly_shown(host, ask.host, secret, ask.boot)  # again: time may have passed
+        if has_files or voting or ask.checkpoints:
+            # Again: time may have passed.
+            host = state.hosts.by_name.get(ask.host)
+            shown = newly_shown(host, ask.host, secret, ask.boot)
         if shown and host is not None and host.access.secret:
             outputs = []  # another worker has taken the name: whatever it says, no attempt under it is its own
         else:
             # Before the results: what a preempted attempt saved last must be there when its task is handed out again.
-            events += checkpoint_events(ask, now, saved)
-            events += result_events(ask, now, digests) if ask.results else []
+            if saved:
+                events += checkpoint_events(ask, now, saved)
+            if results:
+                events += result_events(ask, now, digests)
     if state.fleet.there and (machine := _hibernated(service, ask.host)) is not None:
         events.append(MachineResumed(now, machine.number, now))
     want, room, most = ask.want, ask.room, service.intake.limits.tasks
@@ -165,19 +179,16 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
         room = min(room, most - want)
     leaving = ask.leaving[:MAX_LEAVING_CHARS] if ask.leaving else ask.leaving
     events.append(HostAsked(now, ask.host, ask.boot, ask.n, want, ask.slots, ask.ad, leaving, ask.holds, room, shown))
-
-    def rows(made: list[Record]) -> Batch:
-        kept = output_rows(made, outputs)
-        if sent:
-            result_files.judged(service, sent, kept)
-        return Batch(outputs=kept)
-
-    records = await driver.submit(events, rows if outputs else None)
+    rows = partial(_rows, service, outputs, sent) if outputs else None
+    if state.fleet.there:
+        records = await driver.submit(events, rows)
+    else:
+        records = await driver.submit_soon(ask.host, events, rows)
     answer = _answer_of(records[-1])
     if answer.refused:
         raise UsedId(f"exchange {ask.n} of '{ask.host}' is older than the last one: {answer.refused}")
     waited_s, ends_s = 0.0, monotonic() + min(ask.wait_s, MAX_WAIT_S)
-    for _ in range(MOST_WAKES if want > 0 and not ask.leaving else 0):
+    for _ in range(MOST_WAKES if want > 0 and not ask.leaving and not answer.assigned else 0):
         left_s = ends_s - monotonic()
         if left_s <= 0 or _has_news(service, ask.host, answer):
             break
@@ -194,7 +205,44 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
         again = HostAsked(service.driver.clock(), ask.host, ask.boot, ask.n, want, ask.slots, room=room)
         records = await service.driver.submit([again])
         answer = _answer_of(records[-1])
-    return await _told(service, ask, answer, token, waited_s, began_s)
+    # A repeated exchange gets what the state remembers of the first.
+    host = driver.state.hosts[answer.host]
+    out = hand_out(
+        service, host.session.assigned if answer.repeat else answer.assigned, service.intake.limits.answer_bytes
+    )
+    if out.failed:
+        await fail(service, out.failed)
+    if out.beyond:
+        # After a repeated exchange some of them are back already.
+        await take_back(service, [key for key in out.beyond if key in host.held])
+    said = word(service, ask, answer, host, out, token, waited_s)
+    service.exchange_times.add(max(0.0, monotonic() - began_s - waited_s))
+    return said
+
+
+def _has_files(results: list[ResultRow]) -> bool:
+    """Whether a result tells of files, or of a quota that they would exceed."""
+    return bool([row for row in results if row[12] is not None or row[3] == QUOTA])
+
+
+def _voting_jobs(state: State, results: list[ResultRow]) -> set[int]:
+    """Jobs of these results that volunteers may run."""
+    found = set()
+    for row in results:
+        bag = state.bags.get(row[0])
+        if bag is not None and bag._terms.rules.quorum:
+            found.add(row[0])
+    return found
+
+
+def _rows(
+    service: Service, outputs: list[tuple[Key, bytes]], sent: dict[Key, dict[str, int]], made: list[Record]
+) -> Batch:
+    """What is stored with the records of an exchange."""
+    kept = output_rows(made, outputs)
+    if sent:
+        result_files.judged(service, sent, kept)
+    return Batch(outputs=kept)
 
 
 def check_shown(version: int, secret: str) -> None:
@@ -212,23 +260,6 @@ def check_room(service: Service) -> None:
     if there >= most:
         hint = f"at most {most:,} (windfall server --limit hosts=N): end some, or wait until leases have run out"
         raise TooBusy(f"{there:,} hosts are there", hint=hint)
-
-
-async def _told(
-    service: Service, ask: Ask, answer: HostAnswered, token: PoolToken | None, waited_s: float, began_s: float
-) -> bytes:
-    """The answer as a frame. A repeated exchange gets what the state remembers of the first."""
-    host = service.driver.state.hosts[answer.host]
-    assigned = host.session.assigned if answer.repeat else answer.assigned
-    out = hand_out(service, assigned, service.intake.limits.answer_bytes)
-    if out.failed:
-        await fail(service, out.failed)
-    if out.beyond:
-        # After a repeated exchange some of them are back already.
-        await take_back(service, [key for key in out.beyond if key in host.held])
-    said = word(service, ask, answer, host, out, token, waited_s)
-    service.exchange_times.add(max(0.0, monotonic() - began_s - waited_s))
-    return said
 
 
 def _hibernated(service: Service, name: str) -> MachineState | None:
