@@ -37,7 +37,7 @@ from windfall.core.records import Record, decode_record, encode_record
 from windfall.core.state.invariants import problems
 from windfall.core.state.snapshot import save
 from windfall.core.state.state import State
-from windfall.drivers import log_rows, realtime
+from windfall.drivers import log_rows, realtime, snapshots
 from windfall.drivers.failures import ServerFailed, Uncommitted, Unwritable
 from windfall.drivers.realtime import Realtime
 from windfall.store import open_store
@@ -141,8 +141,9 @@ def faulty_steps(faults: Faults) -> Iterator[None]:
         return step
 
     with pytest.MonkeyPatch.context() as patch:
+        elsewhere = {"encode_record": log_rows, "pieces": snapshots}
         for name, kind in names.items():
-            module = log_rows if name == "encode_record" else realtime
+            module = elsewhere.get(name, realtime)
             patch.setattr(module, name, wrapped(kind, getattr(module, name)))
         patch.setattr(realtime, "RETRY_S", 0.0)
         yield
