@@ -19,6 +19,8 @@ from windfall.errors import BadInput
 
 BRACES = re.compile(r"\{\{([^{}]*)\}\}|\{([^{}]*)\}")
 _NAME = re.compile(r"([A-Za-z_][\w-]*)(/\.|//|/|\.)?\Z")
+_NUMBERED = re.compile(r"\{(\d+)\}")
+"""A word as GNU parallel has it for a column: {2}. Inside of a word it is a literal, as in the pattern x{2}."""
 
 Getter = Callable[[int, Any], str]
 
@@ -149,6 +151,12 @@ def with_parameter(command: Sequence[str], scope: Scope, elsewhere: Sequence[str
     `elsewhere`: other templates of the task (standard input, outputs) in which it may be used instead. With columns
     there is no telling which one is meant: BadInput.
     """
+    for word in command:
+        if (numbered := _NUMBERED.fullmatch(word)) and scope.getter(numbered[1]) is None:
+            raise BadInput(
+                f"{word} in the command: columns have no numbers here",
+                hint=f"write {' '.join(f'{{{column}}}' for column in scope.columns) or '{}'}.  Nothing was started.",
+            )
     if compile_texts([*command, *elsewhere], scope).has_placeholders:
         return list(command)
     if scope.single:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -27,6 +26,7 @@ from windfall.cli.exits import (
 )
 from windfall.cli.help import teach
 from windfall.cli.show.terminal import guard_terminals
+from windfall.cli.usage import did_you_mean, near_commands, usage_message
 from windfall.errors import WindfallError
 from windfall.loading import loading
 
@@ -125,8 +125,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self.table and not args[0].startswith("-"):
-            near = get_close_matches(args[0], self.table, n=1)
-            raise click.UsageError(f"no command '{args[0]}'." + (f" Did you mean '{near[0]}'?" if near else ""), ctx)
+            raise click.UsageError(f"no command '{args[0]}'.{did_you_mean(near_commands(args[0], self.table))}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -145,28 +144,6 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="windfall")
 def cli() -> None:
     """Finish a bag of tasks or a workflow by a deadline, at the least cost, on machines that may vanish."""
-
-
-ELSEWHERE = {
-    "--jobs": "--slots", "-j": "--slots", "--retries": "--max-failures", "--timeout": "--wall", "--time": "--wall",
-    "--mem": "--memory", "--cores": "--cpus", "--threads": "--cpus", "--workdir": "--cwd", "--tasks": "--range",
-}  # fmt: skip
-"""What options of other programs (GNU parallel, HyperQueue, Slurm) are called here."""
-
-
-def usage_message(error: click.ClickException) -> str:
-    """Click's complaint in our form: what, and in a second line where to look."""
-    message = " ".join(error.format_message().split())
-    context = getattr(error, "ctx", None)
-    if isinstance(error, click.NoSuchOption) and context:
-        ours = ELSEWHERE.get(error.option_name, "")
-        if any(ours in parameter.opts for parameter in context.command.params):
-            message = f"No such option '{error.option_name}': here it is called {ours}."
-        elif error.option_name == "--state" and any(
-            each.metavar in ("STATE", "[STATE]") for each in context.command.params
-        ):
-            message = "No such option '--state': here the state is an argument."
-    return f"{message}\n  see: {context.command_path} --help" if context else message
 
 
 def main() -> None:

@@ -419,7 +419,9 @@ def _request(
     if len(tasks) > 1:
         raise BadInput(
             f"one list of tasks, not {len(tasks)}: {' '.join(tasks[:4])}",
-            hint="put a command behind --, as in: windfall run --range 1-10 -- ./sim --seed {}",
+            hint="values come from a list, or by standard input: printf '%s\\n' a b c | windfall run --stdin -- echo {}"
+            if ":::" in tasks
+            else "put a command behind --, as in: windfall run --range 1-10 -- ./sim --seed {}",
         )
     file = tasks[0] if tasks else None
     policies = policy_texts(rest)

@@ -465,3 +465,14 @@ def test_results_leave_as_a_table_with_parameters_command_and_memory(shell):
     head, *rows = shell.windfall("joblog", "last").out.splitlines()
     assert head.split("\t")[:4] == ["Seq", "Host", "Starttime", "JobRuntime"]
     assert sorted(row.split("\t")[8] for row in rows) == ["echo 1 a", "echo 2 b"]
+
+
+def test_what_is_not_there_or_over_is_said_with_a_next_step(shell):
+    shell.windfall("run", "--range", "1-3", "--", "true")
+    assert shell.windfall("cancel", "last").out == "job 1 'true': 0 tasks cancelled: it has ended before\n"
+    beyond = shell.windfall("logs", "last", "7")
+    assert (beyond.code, beyond.err) == (
+        2, "windfall: there is no task '7': job 1 has tasks 0 to 2\n  list them: windfall tasks 1\n"
+    )  # fmt: skip
+    failed = shell.windfall("run", "--range", "1-1", "--max-failures", "1", "--", "false")
+    assert failed.code == 1 and "1 failed: exit code 1" in failed.out and "| exit code 1" not in failed.out

@@ -95,3 +95,12 @@ def test_a_command_that_uses_no_column_is_refused_with_their_names():
     with pytest.raises(BadInput, match=r"uses no column of runs\.csv") as error:
         with_parameter(["./fit"], ROW)
     assert "{x}, {seed}" in error.value.hint
+
+
+@pytest.mark.parametrize(("scope", "hint"), [(LINE, "write {}."), (ROW, "write {x} {seed} {wall time}.")])
+def test_a_numbered_column_as_in_gnu_parallel_is_refused_and_a_pattern_is_not(scope, hint):
+    with pytest.raises(BadInput, match="columns have no numbers here") as error:
+        with_parameter(["echo", "{2}"], scope)
+    assert hint in str(error.value)
+    assert with_parameter(["grep", "x{2}", "{#}"], scope) == ["grep", "x{2}", "{#}"]
+    assert with_parameter(["echo", "{2}"], Scope(["1", "2"])) == ["echo", "{2}"], "a column may be called 2"

@@ -140,6 +140,48 @@ def test_an_option_of_another_program_is_named_as_it_is_called_here(run, typed, 
     refused(run("run", typed, "4", "--range", "1-2", "--", "echo"), f"'{typed}': here it is called {ours}")
 
 
+@pytest.mark.parametrize(
+    ("typed", "instead"),
+    [
+        (["--joblog", "x"], "type: windfall joblog last, after the run"),
+        (["-a", "list.txt"], "type: windfall run list.txt -- COMMAND {}"),
+        (["--resume-failed"], "type: windfall retry last --failed"),
+    ],
+)
+def test_an_option_of_another_program_that_is_not_here_has_a_command_instead(run, typed, instead):
+    refused(run("run", *typed, "--range", "1-2", "--", "echo"), f"No such option '{typed[0]}'", instead)
+
+
+def test_values_behind_three_colons_are_said_to_come_by_standard_input(run):
+    refused(run("run", "echo", ":::", "a", "b"), "one list of tasks, not 4", "windfall run --stdin -- echo {}")
+
+
+def test_only_options_that_are_alike_are_suggested(run):
+    assert "Did you mean" not in run("joblog", "last", "--json").err
+    refused(run("run", "--dedline", "2h", "--range", "1-2", "--", "echo"), "Did you mean '--deadline'?")
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (["--slots", "200%"], "'200%' is not a whole number"),
+        (["--slots", "0"], "0 is not at least 1 and at most 4096"),
+        (["--cpus", "few"], "'few' is not a number"),
+    ],
+)
+def test_a_wrong_number_is_told_without_the_words_of_programmers(run, option, words):
+    refused(run("run", *option, "--range", "1-2", "--", "echo"), words)
+
+
+def test_an_option_without_its_value_says_what_is_missing(run):
+    refused(run("results", "last", "--csv"), "Option '--csv' requires an argument", "write a value behind --csv")
+
+
+def test_all_commands_that_begin_as_typed_are_suggested(run):
+    refused(run("stat"), "Did you mean 'state' or 'status'?")
+    refused(run("runn"), "Did you mean 'run'?")
+
+
 def test_a_state_that_is_given_as_an_option_where_it_is_an_argument_is_said_to_be_one(run):
     for command in ("check", "repair"):
         refused(run("state", command, "--state", "here"), "'--state': here the state is an argument")

@@ -392,4 +392,5 @@ def cancel(job: str, task: tuple[list[int | str], ...], reason: str, place: Plac
     if as_json:
         print_json({"job": found.id, "cancelled": count})
     else:
-        click.echo(f"job {found.id} '{found.name}': {plural(count, 'task')} cancelled")
+        nothing = "" if count else ": they have ended before" if task else ": it has ended before"
+        click.echo(f"job {found.id} '{found.name}': {plural(count, 'task')} cancelled{nothing}")

@@ -173,7 +173,7 @@ def _print_group(group: Mapping[str, Any]) -> None:
     lines = (group["stderr_tail"] or group.get("text") or "").strip().splitlines() or [group["last_line"] or ""]
     shown = lines[-_SHOWN_LINES:] if group["final"] else lines[-1:]
     for line in shown:
-        if line.strip():
+        if line.strip() not in ("", what):
             echo(f"      | {line[:160]}")
     if group["final"] and group["cause"] in _ADVICE:
         click.echo(f"      {_ADVICE[group['cause']]}")

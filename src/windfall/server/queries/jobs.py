@@ -138,7 +138,12 @@ async def tasks(service: Service, request: Request) -> tuple[int, Tasks]:
 def one_task(bag: Bag, text: str) -> int:
     task = decimal(text)
     if task is None or task >= bag.total:
-        raise NotFound(f"there is no task '{text[:40]}': job {bag.number} has {bag.total}", code="no-such-task")
+        numbers = f"tasks 0 to {bag.total - 1}" if bag.total > 1 else "task 0 alone" if bag.total else "no tasks"
+        raise NotFound(
+            f"there is no task '{text[:40]}': job {bag.number} has {numbers}",
+            hint=f"list them: windfall tasks {bag.number}",
+            code="no-such-task",
+        )
     return task
 
 
