@@ -130,7 +130,7 @@ def _print_jobs(listed: Sequence[JobStatus], as_json: bool, is_idle: bool, place
 
 def _job_cells(row: Json) -> list[Any]:
     tasks = row["tasks"]
-    counts = [tasks["total"], tasks["done"], tasks["failed"], tasks["running"] if row["server_runs"] else 0]
+    counts = [tasks["total"], tasks["done"], tasks["failed"], _running(row) if row["server_runs"] else 0]
     return [
         row["job"],
         row["name"][:30],
@@ -159,7 +159,7 @@ def _print_status(groups: Sequence[Mapping[str, Any]], last: Json, place: Place)
         click.echo(f"  continue: windfall run --resume {last['job']}{place.words}")
         return
     click.echo(
-        f"  {last['state']}: {tasks['running']:,} running, {_waiting(last)};"
+        f"  {last['state']}: {_running(last):,} running, {_waiting(last)};"
         f" {plural(last['hosts'], 'host')} with {plural(last['slots'], 'slot')}"
     )
     if last["state"] == "running" and not last["slots"]:
@@ -170,9 +170,16 @@ def _print_status(groups: Sequence[Mapping[str, Any]], last: Json, place: Place)
         )
 
 
+def _running(status: Json) -> int:
+    """Tasks that run. A worker holds the next ones as well: those wait."""
+    held: int = status["tasks"]["running"]
+    return min(held, status["slots"]) if status["slots"] else held
+
+
 def _waiting(status: Json) -> str:
     """What waits; in a workflow, for what."""
     waiting, workflow = status["tasks"]["waiting"], status["workflow"]
+    waiting += status["tasks"]["running"] - _running(status)
     if not workflow:
         return f"{waiting:,} waiting"
     held, blocked = workflow["held"], workflow["blocked"]

@@ -31,29 +31,27 @@ def submitted(client: Client, bag: Submission, send: Send, place_words: str = ""
     """The job of this bag: an unfinished one of the same command, or a new one."""
     alike, same = _hash(bag.identity, bag), _hash(bag.fingerprint, bag)
     changed: list[JobStatus] = []
+    akin: list[JobStatus] = []
     for status in [status for state in _UNFINISHED for status in client.jobs(state)]:
         if status["name"] != bag.spec.name:
             continue
-        key = client.job(status["job"]).spec().get("key", "")
+        spec = client.job(status["job"]).spec()
+        key = spec.get("key", "")
         if key.startswith(f"run-{alike}-{same}-"):
             _say_going_on(status, bag.count)
             return send(client, _with_key(bag, key))
         if bag.identity and key.startswith(f"run-{alike}-") and status["state"] != "open":
             changed.append(status)
+        elif key.startswith("run-") and spec.get("command") == bag.spec.command:
+            akin.append(status)
     for status in changed:
         job = client.job(status["job"])
         if extends(job, bag, status["tasks"]["total"]):
             _say_going_on(status, bag.count)
             append(job, bag, status["tasks"]["total"])
             return job
-    if changed:
-        status = changed[0]
-        ended = status["tasks"]["done"] + status["tasks"]["failed"]
-        note(
-            f"the tasks have changed since job {status['job']} was stopped ({ended:,} of"
-            f" {status['tasks']['total']:,} had ended): this is a new job"
-        )
-        note(f"  continue the old one: windfall run --resume {status['job']}{place_words}")
+    for status in [*changed, *akin][:1]:
+        _say_other(status, "tasks" if changed else "options or tasks", place_words)
     return send(client, _with_key(bag, f"run-{alike}-{same}-{os.urandom(6).hex()}"))
 
 
@@ -98,6 +96,16 @@ def _hash(text: str, bag: Submission) -> str:
 def _with_key(bag: Submission, key: str) -> Submission:
     bag.spec = msgspec.structs.replace(bag.spec, key=key)
     return bag
+
+
+def _say_other(status: JobStatus, what: str, place_words: str) -> None:
+    """Why an unfinished job of the same command is not continued."""
+    ended = status["tasks"]["done"] + status["tasks"]["failed"]
+    note(
+        f"the {what} have changed since job {status['job']} was stopped ({ended:,} of"
+        f" {status['tasks']['total']:,} had ended): this is a new job"
+    )
+    note(f"  continue the old one: windfall run --resume {status['job']}{place_words}")
 
 
 def _say_going_on(status: JobStatus, total: int) -> None:
