@@ -160,7 +160,7 @@ class Tokens:
         if prefix != "wf" or row is None or not good:
             raise BadCredentials(
                 "the server does not know this token",
-                hint="make one on the server's machine: windfall token create --role submit (or worker, for a worker)",
+                hint="make one on the server's machine: windfall token create --role worker (or submit, for commands)",
                 code="bad-token",
             )
         return self._bearer(row)

@@ -226,7 +226,7 @@ def test_tasks_are_named_by_ranges_in_every_command(shell):
     reversed_ = shell.windfall("cancel", "c", "9-3")
     assert reversed_.code == 2 and "write 3-9" in reversed_.err
     beyond = shell.windfall("cancel", "c", "98-101")
-    assert beyond.code == 2 and "there is no task 100" in beyond.err
+    assert beyond.code == 2 and "there is no task 100: its last is 99" in beyond.err
 
 
 def test_jobs_that_have_ended_are_forgotten(shell):

@@ -166,3 +166,8 @@ def test_swapped_certificate_and_key_are_refused_in_two_lines(shell):
     subprocess.run(["openssl", *made], cwd=shell.directory, check=True, capture_output=True)
     ended = shell.windfall("server", "--listen", "127.0.0.1:0", "--tls-cert", "key.pem", "--tls-key", "cert.pem")
     assert (ended.code, ended.err.splitlines()[1:]) == (2, ["  they seem to be swapped"]), ended
+
+
+def test_a_job_without_hosts_is_explained_with_the_address_of_its_server(shell, server):
+    said = shell.windfall("explain", "last").out
+    assert f"try: windfall worker --server {server[1]} --token-file FILE   on any host\n" in said

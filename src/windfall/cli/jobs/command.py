@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -146,28 +146,28 @@ def _dollars(row: Json) -> str:
 
 
 def _print_status(groups: Sequence[Mapping[str, Any]], last: Json, place: Place) -> None:
-    print_summary(last, groups, place)
+    print_summary(last, groups, place, about=list(_standing(last, place)))
+
+
+def _standing(last: Json, place: Place) -> Iterator[str]:
+    """How a job stands: its memory, what runs and waits, and how to continue it."""
     if last.get("peak_memory_bytes"):
-        click.echo(f"  memory: {show_bytes(last['peak_memory_bytes'])} is the most that an attempt took")
+        yield f"  memory: {show_bytes(last['peak_memory_bytes'])} is the most that an attempt took"
     if last["state"] in ENDED:
         return
-    tasks = last["tasks"]
+    resume = f"windfall run --resume {last['job']}{place.words}"
     if not last.get("server_runs", True):
         since = show_duration(max(0.0, time.time() - last["changed_s"]))
-        then = f"{tasks['running']:,} running, {_waiting(last)}"
-        click.echo(f"  no server runs; as of {moment(last['changed_s'])} ({since} ago): {then}")
-        click.echo(f"  continue: windfall run --resume {last['job']}{place.words}")
+        then = f"{last['tasks']['running']:,} running, {_waiting(last)}"
+        yield f"  no server runs; as of {moment(last['changed_s'])} ({since} ago): {then}"
+        yield f"  continue: {resume}"
         return
-    click.echo(
-        f"  {last['state']}: {_running(last):,} running, {_waiting(last)};"
-        f" {plural(last['hosts'], 'host')} with {plural(last['slots'], 'slot')}"
-    )
+    hosts = f"{plural(last['hosts'], 'host')} with {plural(last['slots'], 'slot')}"
+    yield f"  {last['state']}: {_running(last):,} running, {_waiting(last)}; {hosts}"
     if last["state"] == "running" and not last["slots"]:
-        click.echo(f"  no host is connected: start a worker, or windfall run --resume {last['job']}{place.words}")
+        yield f"  no host is connected: start a worker, or {resume}"
     if last["state"] == "paused":
-        click.echo(
-            f"  continue: windfall run --resume {last['job']}{place.words}, or windfall change {last['job']} --unpause"
-        )
+        yield f"  continue: {resume}, or windfall change {last['job']} --unpause"
 
 
 def _running(status: Json) -> int:

@@ -45,6 +45,7 @@ def explain(reference: str, task: int | str | None, place: Place, as_json: bool)
         told: Json = {**job.explain(number)}
         idle = client.is_idle and told.get("waiting") is not None
         no_server = client.is_idle
+        url = client.transport.url
         if number is None and told["state"] == "failed":
             status = job.status()
             told |= {"tasks": status["tasks"], "stopped": status["stopped"], "failures": job.groups()}
@@ -52,6 +53,8 @@ def explain(reference: str, task: int | str | None, place: Place, as_json: bool)
         told["waiting"]["try"] = [f"{text} && windfall run --resume {job.id}" for text in told["waiting"]["try"]]
     elif idle:
         told["waiting"]["try"] = [f"windfall run --resume {job.id}{place.words}", *told["waiting"]["try"]]
+    elif waiting := told.get("waiting"):
+        waiting["try"] = [text.replace("--server URL ", f"--server {url} ") for text in waiting["try"]]
     if as_json:
         print_json(told)
         return

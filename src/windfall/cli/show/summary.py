@@ -83,10 +83,11 @@ def print_summary(
     *,
     resume: bool = False,
     pools: Sequence[Mapping[str, Any]] | None = None,
+    about: Sequence[str] = (),
 ) -> None:
     """How a job ended, by pool if there were several, its failures, and commands to try.
 
-    `resume`: no server is left that would continue it.
+    `resume`: no server is left that would continue it. `about`: lines that stand before the commands.
     """
     tasks, job = status["tasks"], status["job"]
     counts = [f"{tasks['done']:,} done"]
@@ -111,6 +112,8 @@ def print_summary(
     if len(pools or []) > 1:
         print_pools(pools or [])
     print_groups(groups, more=f"windfall tasks {job} --group-by cause{place.words}")
+    for line in about:
+        echo(line)
     if tasks["failed"]:
         print_next(job, groups, place, resume)
 

@@ -86,7 +86,7 @@ def why_waiting(
     if rented is not None:
         tries += rented.tries
     elif not state.hosts.live and not help_comes:
-        tries.append("windfall worker --server URL --token TOKEN   on any host")
+        tries.append("windfall worker --server URL --token-file FILE   on any host")
     return {
         "waits": look.willing == 0,
         "stuck": look.possible == 0 and look.is_complete and not help_comes,

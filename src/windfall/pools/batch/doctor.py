@@ -33,7 +33,7 @@ def programs(system: System, limit_s: float) -> list[Check]:
         said = one_line(called.stdout.decode(errors="replace")) or one_line(called.stderr)
         failed = called.trouble or (f"exit code {called.code}: {said}" if called.code else "")
         what = f"{system.title} {'' if failed else f'is {said}, '}submitted to through {PACKAGE} {version(PACKAGE)}"
-        checks.append(Check(what, failed, f"try it by hand: {' '.join(system.version)}"))
+        checks.append(Check(what, failed, f"by hand: {' '.join(system.version)}"))
     return checks
 
 
@@ -41,7 +41,7 @@ def answers(system: System, jobs: Sequence[object] | PoolError) -> Check:
     what = f"{system.listing[0]} lists the jobs of this user"
     if not isinstance(jobs, PoolError):
         return Check(what)
-    return Check(what, jobs.error, f"try it by hand: {' '.join(system.listing[:2])}; if it works only sometimes, wait")
+    return Check(what, jobs.error, f"by hand: {' '.join(system.listing[:2])}; if it works only sometimes, wait")
 
 
 def writable(folder: Path) -> Check:

@@ -266,7 +266,7 @@ def _advice(error: PoolError, host: str, settings: SshSettings, base: Path) -> s
         return f"the key must work without a question: {ssh} -o BatchMode=yes {host} true   (ssh-copy-id, ssh-agent)"
     if "ended with code" in error.error:
         return f'see that `{ssh} {host} {settings.python} --version` prints 3.8 or newer, or set python = "..."'
-    return f"try it by hand: {ssh} -o BatchMode=yes {host} true"
+    return f"by hand: {ssh} -o BatchMode=yes {host} true"
 
 
 def _path(text: str, base: Path) -> str:

@@ -350,7 +350,8 @@ def _tasks(tasks: list[int] | None, total: int) -> list[int] | None:
         return None
     for task in tasks:
         if task >= total:
-            raise NotFound(f"there is no task {task}: the job has {total}", code="no-such-task")
+            last = f"its last is {total - 1}" if total else "it has none"
+            raise NotFound(f"there is no task {task}: {last}", code="no-such-task")
     return list(dict.fromkeys(tasks))
 
 
