@@ -17,3 +17,7 @@ def __getattr__(name: str) -> object:
 
         return getattr(import_module("windfall.client"), name)
     raise AttributeError(f"module 'windfall' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__} - {"TYPE_CHECKING", "annotations"})

@@ -172,6 +172,7 @@ class Client(Supply):
             executor.abandon()
         if self._local is not None:
             self._local.close(now=now)
+            self._transport.ended = True
         self._transport.close()
 
     # -- submitting --------------------------------------------------------------------------------------------------
@@ -187,7 +188,8 @@ class Client(Supply):
         """`submit("cmd {}", params)` submits a bag of commands; `submit(f, x)` calls a function, and is a future.
 
         A bag: a command with placeholders, or with `params=` a function, once for each item. Items of a command are
-        values (`{}`) or dicts (`{name}`); of a function values, tuples (arguments) or dicts (keyword arguments).
+        values (`{}`), dicts (`{name}`) or the rows of a data frame; of a function values, tuples (arguments) or dicts
+        (keyword arguments).
         `settings` are those of `windfall run`: name, deadline, budget, memory, wall, cpus, env, cwd, inputs, outputs,
         max_failures, max_losses, max_failed_tasks, priority, policies, ...
 
@@ -214,7 +216,7 @@ class Client(Supply):
         from windfall.client.submitting.making import call_bag, command_bag
 
         if params is not None and not isinstance(params, list | range):
-            params = list(params)
+            params = _items(params)
         if self.is_local and not settings.get("inputs"):
             # On this host a task sees what the program that submitted it sees; with inputs it has a directory of its
             # own, as with `windfall run`: tasks side by side would place them over each other.
@@ -428,6 +430,19 @@ def _gathered(futures: Any, until_s: float | None) -> Any:
     if hasattr(futures, "result"):
         return futures.result(None if until_s is None else max(0.0, until_s - time.monotonic()))
     return [_gathered(future, until_s) for future in futures]
+
+
+def _items(params: Any) -> list[Any]:
+    """Parameters, one for each task; of a data frame, its rows. Going through a text or a dict is never meant."""
+    if hasattr(params, "to_dict") and hasattr(params, "columns"):
+        return list(params.to_dict("records"))
+    if isinstance(params, str | bytes | dict) or not isinstance(params, Iterable):
+        shown = f"{params!r:.40}"
+        raise BadInput(
+            f"params must hold one item for each task, and {shown} does not",
+            hint=f"for one task: params=[{shown}]; for many: params=range(10), or a list of dicts",
+        )
+    return list(params)
 
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()

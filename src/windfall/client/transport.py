@@ -74,6 +74,8 @@ class Transport:
         self.patience_s = patience_s
         self.on_silence: Callable[[WindfallError, float], None] = lambda error, left_s: None
         self.timeout_s = timeout_s
+        self.ended = False
+        """Whether the server was one of this process, and has been stopped."""
         self._renew = renew
         self._idle: list[http.client.HTTPConnection] = []
         self._urls = [one.strip() for one in url.split(",") if one.strip()] or [url]
@@ -248,6 +250,10 @@ class Transport:
             )
         if isinstance(error, ssl.SSLError):
             return _final(Unreachable(f"{self.url} does not speak TLS", hint="write http:// if the server has no TLS"))
+        if self.ended:
+            return _final(
+                Unreachable("this client is closed, and its server has ended with it", hint="make a new one: Client()")
+            )
         why = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
         return Unreachable(
             f"no server answers at {self.url} ({_reason(why)})",
