@@ -65,6 +65,10 @@ class Site:
             raise ValueError(f"host '{host}' has no room for '{instance.id}'")
         self._put(h, instance, units, now_s)
 
+    def hold(self, host: str, instance: Instance, now_s: float = 0.0) -> None:
+        """An instance that runs there already, also if the host now says that it has less room than that takes."""
+        self._put(self.index[host], instance, self.units(instance.resources), now_s)
+
     def remove(self, identity: str) -> Instance:
         """Remove an instance that has ended or is evicted."""
         placed = self.instances.pop(identity)

@@ -6,7 +6,7 @@ is placed there starts when they have ended (`after`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -128,6 +128,8 @@ def on_site_host_reported(state: State, event: SiteHostReported, policies: Polic
         elif event.leaving or not same_boot:
             _lose(one, settled, f"the agent of {event.host} left" if event.leaving else "its host's agent restarted")
     ended += [number for number, _, _ in settled.ended]
+    if _offers_too_little(site, event, {*ended, *settled.returned}):
+        return SiteSettled(refused=GIVEN_UP)
     settled.lost = _attempts_lost(state, site, ended)
     complete(state, event.t, settled)
     if event.leaving:
@@ -141,6 +143,18 @@ def on_site_host_reported(state: State, event: SiteHostReported, policies: Polic
 def _is_behind(known: SiteHost, event: SiteHostReported) -> bool:
     """An agent that has been replaced still reports: a boot begins by saying what the host offers."""
     return event.n < known.n if event.boot == known.boot else event.capacity is None
+
+
+def _offers_too_little(site: SiteState, event: SiteHostReported, gone: Collection[int]) -> bool:
+    """Whether a host says that it has less than its instances take which go on. No agent does while it runs."""
+    if event.capacity is None:
+        return False
+    free = {name: to_units(amount) for name, amount in event.capacity.items()}
+    for one in site.on(event.host):
+        if one.state in HOLDING and one.number not in gone:
+            for name, amount in one.resources.items():
+                free[name] = free.get(name, 0) - to_units(amount)
+    return min(free.values(), default=0) < 0
 
 
 def _hosts_after(site: SiteState, event: SiteHostReported) -> dict[str, SiteHost]:

@@ -74,7 +74,7 @@ class SiteView:
             one = site.instances[number]
             price = site.rules.price_usd or None
             placed = Placed(site.name_of(number), one.preemptible, 0.0, one.resources, price, site.bid_usd(one))
-            library.boot(host, placed, since)
+            library.hold(host, placed, since)
         self._held[host] = entries
 
     def remove(self, identity: str) -> None:

@@ -281,3 +281,30 @@ def test_hosts_without_the_tags_of_the_site_are_no_room_for_the_overlay():
 def test_wrong_weighers_and_tags_of_a_site_are_refused(wrong, word):
     with pytest.raises(BadInput, match=word):
         check_site(SiteRules("lab", WORKER, **wrong), "site lab")
+
+
+def test_a_host_that_says_it_has_less_than_what_it_runs_has_to_begin_anew():
+    """Nothing could be decided any more: one report of one agent stopped the server, and again after each start."""
+    hand = SiteHand()
+    hand.want(4)
+    assert hand.report("x", vcpu=1.0, ram_mb=4000.0).refused == GIVEN_UP
+    assert hand.report("y", vcpu=2.0).refused == GIVEN_UP, "no memory at all"
+    assert hand.request().victims, "as before"
+
+
+def test_less_room_is_taken_where_what_runs_fits_or_ends():
+    hand = SiteHand()
+    hand.want(4)
+    first, *_ = [one.number for one in hand.site.on("x")]
+    assert not hand.report("x", ended=[(first, "done")], vcpu=1.0, ram_mb=1000.0).refused
+    assert hand.site.hosts["x"].capacity["vcpu"] == 1.0
+
+
+def test_a_state_whose_host_holds_more_than_it_has_is_decided_on():
+    """As an earlier version may have left it."""
+    hand = SiteHand()
+    hand.want(4)
+    hand.site.hosts["x"].capacity = {"vcpu": 1.0, "ram_mb": 4000.0}
+    asked = InstanceRequested(hand.t, "lab", Wish({"vcpu": 1.0, "ram_mb": 500.0}, ["serve"]))
+    (placed,) = hand.engine.step(hand.state, asked).decided.placed
+    assert placed.host == "y"
