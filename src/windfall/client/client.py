@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
 import os
 import sys
 import threading
@@ -20,12 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 from urllib.parse import quote
 
+from windfall import files
 from windfall.bounds import convert
 from windfall.client.job import Job
 from windfall.client.local.server import LocalServer, here, state_location
 from windfall.client.supply import Supply
 from windfall.client.transport import Transport
-from windfall.errors import BadInput, Unreachable
+from windfall.errors import BadInput, Unreachable, WindfallError
 
 if TYPE_CHECKING:
     from windfall.api.answers import HostRow, Hosts, Jobs, JobStatus, NewToken, OneHost
@@ -417,13 +419,36 @@ class Client(Supply):
         self._transport.request("DELETE", f"/v1/tokens/{quote(ident, safe='')}")
 
     def blob(self, sha256: str) -> bytes:
-        """The content of an output."""
-        return bytes(self._transport.request("GET", f"/v1/blobs/{sha256}"))
+        """The content of an output. DamagedFile if it is not what the hash says."""
+        data = bytes(self._transport.request("GET", f"/v1/blobs/{sha256}"))
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise DamagedFile(sha256)
+        return data
+
+    def save_blob(self, sha256: str, path: str | os.PathLike[str]) -> None:
+        """Write an output to a file, which is there whole or not at all; it need not fit into memory."""
+        with files.replacing(Path(path)) as unfinished, open(unfinished, "w+b") as file:
+            self._transport.request("GET", f"/v1/blobs/{sha256}", into=file)
+            file.seek(0)
+            if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+                raise DamagedFile(sha256)
 
     def check(self) -> None:
         """Raise if the local worker has ended: its jobs would wait for ever."""
         if self._local is not None and (problem := self._local.worker_problem):
             raise problem
+
+
+class DamagedFile(WindfallError):
+    """A file of the server has another content than was sent to it."""
+
+    code = "damaged-file"
+
+    def __init__(self, sha256: str) -> None:
+        super().__init__(
+            f"file {sha256[:12]}… came with another content than its name says",
+            hint="look on the server: windfall state check --files",
+        )
 
 
 def _gathered(futures: Any, until_s: float | None) -> Any:

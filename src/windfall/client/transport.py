@@ -10,7 +10,7 @@ import random
 import socket
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -32,6 +32,7 @@ _SHORT_S = 10.0
 """A wait no longer than this is told of once, at its end."""
 _TIMEOUT_OF_SEVERAL_S = 6.0
 """Seconds without an answer, beyond the time that it may be held, after which another address is asked."""
+_PIECE_BYTES = 1 << 20
 _AGAIN = (429, 502, 503, 504)
 
 encode = msgspec.json.encode
@@ -137,8 +138,12 @@ class Transport:
         body: bytes | None = None,
         content_type: str = "application/json",
         missing_ok: bool = False,
+        into: BinaryIO | None = None,
     ) -> Any:
-        """The bytes of an answer, asked for again while `patience_s` lasts. `missing_ok`: a 404 is None, no error."""
+        """The bytes of an answer, asked for again while `patience_s` lasts. `missing_ok`: a 404 is None, no error.
+
+        `into`: a file that gets the bytes of a good answer from its beginning, so that they need not fit into memory.
+        """
         from http.client import HTTPException
 
         asked = {key: value for key, value in (query or {}).items() if value is not None}
@@ -150,7 +155,7 @@ class Transport:
         while True:
             target = f"{self._prefix}{path}" + (f"?{urlencode(asked)}" if asked else "")
             try:
-                status, data = self._once(method, target, body, headers, self._patient_s(asked))
+                status, data = self._once(method, target, body, headers, self._patient_s(asked), into)
             except (OSError, HTTPException) as error:
                 failure: WindfallError = self._unreachable(error)
             else:
@@ -194,8 +199,9 @@ class Transport:
             self._set_address(url, token)
 
     def _once(
-        self, method: str, target: str, body: bytes | None, headers: dict[str, str], timeout_s: float
-    ) -> tuple[int, bytes]:
+        self, method: str, target: str, body: bytes | None, headers: dict[str, str], timeout_s: float,
+        into: BinaryIO | None = None,
+    ) -> tuple[int, bytes]:  # fmt: skip
         """One request on a kept connection, or on a new one if the kept one was closed meanwhile."""
         from http.client import BadStatusLine
 
@@ -206,7 +212,7 @@ class Transport:
             try:
                 connection.request(method, target, body=body, headers=headers)
                 response = connection.getresponse()
-                data = response.read()
+                data = response.read() if into is None or response.status >= 300 else _received(response, into)
             except (ConnectionError, BadStatusLine):
                 connection.close()
                 if kept:
@@ -259,6 +265,32 @@ class Transport:
             f"no server answers at {self.url} ({_reason(why)})",
             hint="is it running? try: windfall server, or set --server or WINDFALL_SERVER to another address",
         )
+
+
+def _received(response: http.client.HTTPResponse, into: BinaryIO) -> bytes:
+    """Write an answer to a file; nothing of it is left to read. IncompleteRead if it breaks off."""
+    from http.client import IncompleteRead
+
+    due, size = response.length, 0
+    _write(into, None)
+    while piece := response.read(_PIECE_BYTES):
+        size += len(piece)
+        _write(into, piece)
+    if due is not None and size < due:
+        raise IncompleteRead(b"", due - size)
+    return b""
+
+
+def _write(into: BinaryIO, piece: bytes | None) -> None:
+    """None: begin anew. BadInput if it cannot be written, which is no fault of the server: it is not asked again."""
+    try:
+        if piece is None:
+            into.seek(0)
+            into.truncate()
+        else:
+            into.write(piece)
+    except OSError as error:
+        raise BadInput(f"{into.name}: {error.strerror}", hint="make space there, or name another place") from error
 
 
 def _notice_silence(sock: socket.socket) -> None:

@@ -26,7 +26,7 @@ from windfall.cli.show.values import shown_value
 from windfall.client import Client, Job, Task
 from windfall.client.results import cause_text
 from windfall.client.showing import table
-from windfall.errors import BadInput
+from windfall.errors import BadInput, WindfallError
 from windfall.escaping import as_folder
 from windfall.files import replacing
 from windfall.units import show_duration
@@ -286,24 +286,36 @@ def _in_short(task: Task) -> str:
 
 
 def _download(client: Client, rows: Any, folder: Path, as_json: bool) -> None:
-    """Output files below `folder`, one directory a task. Names were checked when they were declared, and are again."""
-    count = 0
+    """Output files below `folder`, one directory a task. Names were checked when they were declared, and are again.
+
+    A file that the server has lost keeps nobody from the others; it is told of, and counts as an error in the end.
+    """
+    count, lost = 0, 0
     for task in rows:
         for name, sha256, size, mode in task.outputs:
             check_relative(name, f"task {task.task}: output")
             target = folder / as_folder(task.name or str(task.task)) / name
-            _write_file(target, client.blob(sha256), mode)
+            try:
+                _write_file(client, sha256, target, mode)
+            except WindfallError as error:
+                if error.code not in ("no-such-blob", "damaged-file"):
+                    raise
+                lost += 1
+                note(f"windfall: task {task.name or task.task} has lost its output '{name}': {error.message}")
+                continue
             count += 1
             if as_json:
                 print_json({"task": task.task, "name": name, "path": str(target), "bytes": size})
+    if lost:
+        hint = "look on the server: windfall state check --files"
+        raise WindfallError(f"{plural(lost, 'file')} could not be fetched; {count} could", hint=hint, code="lost-files")
     if not as_json:
         click.echo(f"{plural(count, 'file')} in {folder}" if count else "no output files: declare them with --output")
 
 
-def _write_file(target: Path, data: bytes, mode: int) -> None:
+def _write_file(client: Client, sha256: str, target: Path, mode: int) -> None:
+    client.save_blob(sha256, target)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
         target.chmod(mode & 0o777)
     except OSError as error:
         raise BadInput(f"{target}: {error.strerror}", hint="name another directory: --download DIR") from error
