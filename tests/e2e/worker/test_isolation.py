@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,6 +72,18 @@ def test_a_task_has_its_files_and_nothing_of_the_worker(run, server, folder):
 def test_the_system_is_read_only_and_there_is_no_network(run):
     result = run("touch /etc/x /usr/x 2>/dev/null; test ! -e /etc/x && echo kept; tail -n +3 /proc/net/dev | wc -l")
     assert result["stdout"].split() == [b"kept", b"1"], result  # the loopback device alone
+
+
+@pytest.mark.skipif(not os.access("/run", os.W_OK), reason="no socket can be made in /run")
+def test_services_of_the_host_are_not_reached_by_their_sockets(run):
+    """One of a container engine makes root of whoever may connect to it, and no network is needed for that."""
+    with TemporaryDirectory(dir="/run") as place, socket.socket(socket.AF_UNIX) as service:
+        service.bind(f"{place}/socket")
+        service.listen()
+        script = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1]); print('reached')"
+        result = run(f'{sys.executable} -c "{script}" {place}/socket; ls /run | wc -l')
+    assert result["stdout"].split() == [b"0"], result
+    assert b"FileNotFoundError" in result["stderr"], result
 
 
 def test_exit_codes_come_out_and_programs_that_are_not_there_are_told(run, server):

@@ -1,4 +1,5 @@
-"""Tasks in a sandbox of their own, by bubblewrap: the system read-only, a private /tmp, no other process, no network.
+"""Tasks in a sandbox of their own, by bubblewrap: the system read-only, a private /tmp, no other process, no network,
+no sockets of services in /run.
 
 A task sees its own directory as before. The folder of the worker, with its secret and with results of other tasks, and
 the file of its token are hidden; where that lies in the state of a server, so is all of that state. Runs bubblewrap.
@@ -18,6 +19,12 @@ NAME = "bubblewrap"
 DATABASE = "windfall.db"
 """A directory with this file is the state of a server. Reading it is enough to make tokens of pools."""
 _CHECK_S = 20.0
+_NEEDED_OF_RUN = (
+    "/run/current-system", "/run/opengl-driver", "/run/systemd/resolve/stub-resolv.conf",
+    "/run/systemd/resolve/resolv.conf", "/run/resolvconf/resolv.conf", "/run/NetworkManager/resolv.conf",
+)  # fmt: skip
+"""Programs (NixOS) and names of servers. The rest of /run is hidden: it has the sockets of the host's services, such as
+a container engine, and a read-only file system keeps nobody from connecting to a socket."""
 
 
 class Unavailable(Exception):
@@ -67,6 +74,11 @@ def argv_of(settings: dict[str, Any], argv: Sequence[str], folder: str, own: Seq
     made = [PROGRAM, "--die-with-parent", "--unshare-user-try", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
     made += ["--unshare-cgroup-try"] + ([] if settings["network"] else ["--unshare-net"])
     made += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
+    for path in ("/run", "/var/run"):
+        if os.path.isdir(path) and not os.path.islink(path):
+            made += ["--tmpfs", path]
+    for path in filter(os.path.exists, _NEEDED_OF_RUN):
+        made += ["--ro-bind", path, path]
     for device in (*glob.glob("/dev/nvidia*"), "/dev/dri", "/dev/kfd"):
         made += ["--dev-bind-try", device, device]
     for path in settings["programs"]:
