@@ -75,11 +75,13 @@ class RunTimeLaw(Struct, frozen=True):
         """Mean and variance of the logarithm of a run time that exceeds each of these, which are logarithms, too."""
         centre, spread, square = self.centre, self.spread, self.spread**2
         exp, erfc = math.exp, math.erfc
-        found = []
+        found: list[tuple[float, float]] = []
+        add = found.append
         for log in logs:
             at = (log - centre) / spread
             hazard = exp(-at * at / 2.0) / ROOT_2_PI / (0.5 * erfc(at / ROOT_2)) if at < MAX_SPREADS else at + 1.0 / at
-            found.append((centre + spread * hazard, square * max(0.0, 1.0 + at * hazard - hazard**2)))
+            share = 1.0 + at * hazard - hazard**2
+            add((centre + spread * hazard, square * share if share > 0.0 else 0.0))
         return found
 
 
@@ -219,14 +221,14 @@ def _fitted(record: Record, running: Sequence[float], guess_is_mean: bool) -> Ru
     so_far = _logs(running)
     for _ in range(EM_ROUNDS if running else 0):
         parts = law.beyond(so_far)
-        law = _law([*logs, *(mean for mean, _ in parts)], math.fsum(variance for _, variance in parts), record.prior)
+        law = _law(logs + [mean for mean, _ in parts], math.fsum([variance for _, variance in parts]), record.prior)
     return replace(law, count=len(logs), freedom=len(logs) - 1 + record.prior.weight)
 
 
 def _law(logs: Sequence[float], variance: float, prior: Prior) -> RunTimeLaw:
     count = len(logs)
     centre = math.fsum(logs) / count
-    squares = math.fsum((value - centre) ** 2 for value in logs) + variance + prior.weight * prior.spread**2
+    squares = math.fsum([(value - centre) ** 2 for value in logs]) + variance + prior.weight * prior.spread**2
     freedom = count - 1 + prior.weight
     return RunTimeLaw(centre, max(math.sqrt(squares / freedom), 1e-9), freedom, count)
 

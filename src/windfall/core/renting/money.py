@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,8 +24,12 @@ def microusd(usd: float) -> int:
     return round(usd * 1_000_000)
 
 
+@lru_cache(maxsize=1024)
 def price_microusd(usd: float) -> float:
-    """The price of a cycle: whole micro-dollars where it is whole but for a rounding error, else the fraction."""
+    """The price of a cycle: whole micro-dollars where it is whole but for a rounding error, else the fraction.
+
+    Remembered: all machines of an offer have the same, and it is asked for each of them.
+    """
     exact = usd * 1_000_000
     return round(exact) if abs(exact - round(exact)) < ROUNDING * max(1.0, exact) else exact
 
@@ -41,6 +47,15 @@ class Tariff(Struct, frozen=True, kw_only=True):
     free_if_taken: bool = True
     free_if_taken_within_s: float = 0.0
     """A machine that the provider ends before it was held for this long is free."""
+
+
+class Cycles(Protocol):
+    """How long billing cycles are: of a tariff, and of an offer."""
+
+    @property
+    def cycle_s(self) -> float: ...
+    @property
+    def minimum_s(self) -> float: ...
 
 
 class Meter(Struct, frozen=True):
@@ -105,7 +120,7 @@ def owed_at_rates(tariff: Tariff, meter: Meter, t: float, rates: Sequence[tuple[
     return round(owed + (cycles - first) * price)
 
 
-def paid_until_t(tariff: Tariff, meter: Meter, t: float) -> float:
+def paid_until_t(tariff: Cycles, meter: Meter, t: float) -> float:
     """When the present cycle ends, if the machine is held until then; infinite while it is hibernated or after its
     end.
     """

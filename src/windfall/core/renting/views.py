@@ -229,30 +229,34 @@ def _groups(entry: Shown) -> list[Group]:
 
 
 def _shown(state: State, machine: MachineState, t: float, by_job: dict[int, Shown], freed: set[int]) -> Machine:
+    # There may be thousands of machines: nothing is called for what nearly none of them has.
     running = tuple(_running(state, machine, t, by_job))
-    waiting = tuple(name for name in fleet.queue_of(state, machine) if name not in freed)
-    if machine.phase == PENDING:
-        phase = Phase.PENDING
-    elif machine.phase == HIBERNATED:
+    waiting: tuple[int, ...] = ()
+    if machine.queue:
+        waiting = tuple([name for name in fleet.queue_of(state, machine) if name not in freed])
+    is_hibernated = machine.phase == HIBERNATED
+    if is_hibernated:
         phase = Phase.HIBERNATED
+    elif machine.phase == PENDING:
+        phase = Phase.PENDING
     else:
         phase = Phase.BUSY if running or waiting else Phase.IDLE
-    ready_t = machine.ready_t
+    ready_t, offer = machine.ready_t, machine.offer
     return Machine(
         id=str(machine.number),
-        offer=replace(machine.offer, start_usd=0.0) if machine.offer.start_usd else machine.offer,
+        offer=replace(offer, start_usd=0.0) if offer.start_usd else offer,
         phase=phase,
         ready_t=_ready_t(state, machine, t) if ready_t is None else ready_t,
         running=running,
         waiting=waiting,
         paid_until_t=fleet.paid_until_t(machine, t),
-        hibernated_since_t=machine.sleeps[-1][0] if machine.phase == HIBERNATED else None,
+        hibernated_since_t=machine.sleeps[-1][0] if is_hibernated else None,
         # A machine that is drained is as good as announced to end: nothing new is planned on it.
-        noticed_t=t if modes.gives_nothing(state, machine.offer.pool) else machine.noticed_t,
-        up_since_t=fleet.awake_since(machine) if machine.phase != HIBERNATED else None,
+        noticed_t=t if state.supply.modes and modes.gives_nothing(state, offer.pool) else machine.noticed_t,
+        up_since_t=None if is_hibernated else fleet.awake_since(machine),
         is_taken=bool(machine.id),
         is_recalled=machine.recalled_t is not None,
-        again=tuple(fleet.again_of(state, machine)),
+        again=tuple(fleet.again_of(state, machine)) if machine.again else (),
     )
 
 
@@ -266,6 +270,7 @@ def _running(state: State, machine: MachineState, t: float, by_job: dict[int, Sh
     """Its running tasks, each with the seconds it still takes there."""
     host = state.hosts.get(machine.host)
     found: list[Running] = []
+    add = found.append
     seen, sent_t, alike_s, above, is_alike = -1, -math.inf, 0.0, 0, False
     lives: dict[int, tuple[Attempt, ...]] = {}
     for job, task, number in host.held if host is not None else ():
@@ -275,17 +280,19 @@ def _running(state: State, machine: MachineState, t: float, by_job: dict[int, Sh
             lives = {} if entry is None else entry.bag.attempts.live
             is_alike, above = entry is not None and entry.is_plain and not machine.sleeps, named(machine.fleet, job, 0)
         live = lives.get(task)
-        if entry is None or live is None:
+        if live is None or entry is None:
             continue
-        attempt = live[0] if live[0].number == number else entry.bag.attempts.find(task, number)
-        if attempt is None:
-            continue
+        attempt: Attempt | None = live[0]
+        if attempt is None or attempt.number != number:
+            attempt = entry.bag.attempts.find(task, number)
+            if attempt is None:
+                continue
         if is_alike:
             if attempt.sent != sent_t:
                 # Tasks that were sent together have run equally long.
                 sent_t, look = attempt.sent, entry.looks[0]
                 alike_s = look.left_s(t - sent_t, machine.offer.speed_for(look.rules.name))
-            found.append(Running(above | task, alike_s))
+            add(Running(above | task, alike_s))
             continue
         bag = entry.bag
         index = bag.class_of(task)
@@ -301,7 +308,7 @@ def _running(state: State, machine: MachineState, t: float, by_job: dict[int, Sh
             left_s = max(0.0, begun.seconds_on(machine.offer) - elapsed_s)
         else:
             left_s = entry.looks[index].left_s(elapsed_s, speed, unit_of(bag, task))
-        found.append(Running(above | task, left_s))
+        add(Running(above | task, left_s))
     return found
 
 

@@ -184,7 +184,7 @@ def after_stop_microusd(machine: MachineState, t: float) -> int:
 
 def paid_until_t(machine: MachineState, t: float) -> float:
     """When its present cycle ends, if it is held until then."""
-    return money.paid_until_t(tariff_of(machine.offer), machine.meter, t)
+    return money.paid_until_t(machine.offer, machine.meter, t)
 
 
 def machine_of(state: State, host: Host) -> MachineState | None:
