@@ -42,7 +42,7 @@ def noting(spent_us: list[float], run: Callable[[], float], n: int) -> Callable[
 
 @click.command()
 @click.option("--n", default=5000, show_default=True, help="Calls in one round.")
-@click.option("--rounds", default=3, show_default=True, help="Rounds, alternating with the peer.")
+@click.option("--rounds", default=9, show_default=True, help="Rounds, alternating with the peer.")
 @click.option("--slots", default=os.cpu_count() or 2, show_default=True, help="Calls at once.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def command(n: int, rounds: int, slots: int, as_json: bool) -> None:
@@ -69,7 +69,7 @@ def command(n: int, rounds: int, slots: int, as_json: bool) -> None:
             for child in multiprocessing.active_children():
                 # A process pool that Ctrl-C met in the middle of a submission would be waited for, for ever.
                 child.kill()
-    document = ratio_report("noop", "calls/s", 1.0, "ProcessPoolExecutor.submit", mine, theirs)
+    document = ratio_report("noop", "calls/s", 1.5, "ProcessPoolExecutor.submit", mine, theirs)
     # On a busy machine processor time says more than the clock. The first round of each has warmed up.
     document |= {"cpu_us_ours": statistics.median(our_us[1:]), "cpu_us_peer": statistics.median(peer_us[1:])}
     document["cpu_ratios"] = [peer / max(our, 1e-9) for our, peer in zip(our_us[1:], peer_us[1:], strict=True)]
