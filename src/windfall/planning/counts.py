@@ -26,6 +26,7 @@ USUAL_ENDS_PER_H = (
     (1.844, 1.3562, 0.9668, 0.7113, 0.4254, 0.3009, 0.1852, 0.1502, 0.0955, 0.0868, 0.0353),
     (2.3137, 1.6966, 1.1804, 0.8143, 0.5037, 0.4337, 0.248, 0.1391, 0.1189, 0.1188, 0.0459),
 )
+CLOCK_ERROR_S = 1e-6
 LATELY_HALF_LIFE_H = 16.0
 """Of what is compared with the usual rates, to see whether a market has better or worse days."""
 
@@ -142,7 +143,8 @@ def launched(counts: SpellCounts, t: float, rules: CountSettings) -> None:
 
 def came_back(counts: SpellCounts, t: float, rules: CountSettings) -> None:
     """There is capacity now: an order was taken or a machine resumed."""
-    silent_s = 0.0 if counts.seen_t is None else t - counts.seen_t
+    # Less a rounding error of the clock: signs that lie just the gap apart must count alike everywhere.
+    silent_s = 0.0 if counts.seen_t is None else t - counts.seen_t - CLOCK_ERROR_S
     if counts.away_t is not None and silent_s <= rules.gap_s:
         count(counts, AWAY, counts.away_t, counts.away_t, t, ended=True)
         counts.here_t = t

@@ -190,3 +190,13 @@ def test_an_imported_series_is_learned_from_however_many_machines_were_rented():
     assert alone > 2 * usual
     busy = Market(imported=imported, up_s=50 * HOUR, counts=SpellCounts())
     assert learned_rates(SPOT, {SPOT.key: busy}, since_s=HOUR).interrupts_per_s > 1.5 * usual
+
+
+def test_signs_that_lie_just_the_gap_apart_count_alike_whatever_the_clock_rounds():
+    found = []
+    for asked_t in (16200.0, 16200.000000000013):
+        counts = SpellCounts()
+        refused(counts, asked_t)
+        launched(counts, 18000.000000000015, RULES)
+        found.append(counts.here_t)
+    assert found == pytest.approx([18000.0, 18000.0])
