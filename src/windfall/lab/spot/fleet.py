@@ -16,7 +16,7 @@ from windfall.errors import BadInput
 from windfall.figures.sheet import Bars, Mark, Panel, sheet, write
 from windfall.lab import cases
 from windfall.lab.spot.bags import bag, run_bag
-from windfall.lab.spot.command import BOUND, Run, prior_without
+from windfall.lab.spot.command import BOUND, Run, prior_without, ratio_of_sums
 from windfall.lab.spot.worlds import EXPERIMENTS, World, bound_usd, fleet_terms, run
 from windfall.planning.spot.fleet import FleetPlanner, FleetTerms, SeatBySeat
 from windfall.planning.spot.fleet_windfall import FleetWindfall
@@ -100,37 +100,44 @@ def all_cases(
 
 
 def summarise(todo: list[cases.Case], results: list[cases.Case]) -> dict[str, Any]:
-    """Sums of costs over sums of bounds, by deadline, world and planner."""
-    sums: dict[tuple[float, str, str], float] = defaultdict(float)
+    """Sums of costs over sums of bounds, and their errors: by deadline, world and planner."""
+    costs: dict[tuple[float, str, str], list[float]] = defaultdict(list)
     misses: dict[tuple[float, str], int] = defaultdict(int)
     for case, result in zip(todo, results, strict=True):
         hours, name = case["terms"]["deadline_h"], case["planner"]
         for group in ("all", f"{case['world']} ({case['seats']} seat{'s' * (case['seats'] > 1)})"):
-            sums[hours, group, name] += result["cost_usd"]
+            costs[hours, group, name].append(result["cost_usd"])
         misses[hours, name] += not result["met"]
     ratios: dict[str, Any] = {}
-    for (hours, group, name), cost in sums.items():
+    errors: dict[str, Any] = {}
+    for (hours, group, name), paid in costs.items():
         if name != BOUND:
-            ratio = round(cost / sums[hours, group, BOUND], 4)
-            ratios.setdefault(f"{hours:g}", {}).setdefault(group, {})[name] = ratio
+            ratio, error = ratio_of_sums(paid, costs[hours, group, BOUND])
+            ratios.setdefault(f"{hours:g}", {}).setdefault(group, {})[name] = round(ratio, 4)
+            errors.setdefault(f"{hours:g}", {}).setdefault(group, {})[name] = round(error, 4)
     missed = {f"{hours:g}": {n: count for (h, n), count in misses.items() if h == hours} for hours, _ in misses}
-    return {"ratio": ratios, "missed": missed, "runs": len(results)}
+    return {"ratio": ratios, "error": errors, "missed": missed, "runs": len(results)}
 
 
 def markdown(name: str, summary: dict[str, Any], starts: int) -> str:
+    def cell(hours: str, group: str, planner: str) -> str:
+        ratio = f"{summary['ratio'][hours][group][planner]:.3f}"
+        # One run says nothing about the next.
+        return ratio if starts == 1 and group != "all" else f"{ratio} ± {summary['error'][hours][group][planner]:.3f}"
+
     lines = [
         f"# {TITLES[name]}",
         "",
         f"Sum of costs over the sum of lower bounds; {starts} evenly spread starts, {summary['runs']} runs. The",
         "bound is a linear relaxation in which machines may be split: even one who knows the future may have to pay",
-        "more. Windfall's prior has seen no series of the same folder.",
+        "more. Windfall's prior has seen no series of the same folder. ± is the standard error over the runs.",
     ]
     for hours, groups in summary["ratio"].items():
         names = planners_in(name)
         lines += ["", f"## Deadline {hours} h", "", "| world | " + " | ".join(names) + " |"]
         lines.append("|---|" + "---:|" * len(names))
         for group in sorted(groups, key=lambda group: (group != "all", group)):
-            lines.append(f"| {group} | " + " | ".join(f"{groups[group][planner]:.3f}" for planner in names) + " |")
+            lines.append(f"| {group} | " + " | ".join(cell(hours, group, planner) for planner in names) + " |")
         missed = summary["missed"][hours]
         lines.append("| deadlines missed | " + " | ".join(str(missed[planner]) for planner in names) + " |")
     return "\n".join(lines) + "\n"
