@@ -15,7 +15,7 @@ from windfall.errors import BadInput
 from windfall.lab import data
 from windfall.lab.spot.bound import omniscient_usd
 from windfall.lab.spot.trace import Series, command, read_series, run, terms_of
-from windfall.planning.counts import AGES_H, AWAY, HERE
+from windfall.planning.counts import AGES_H, AWAY, HERE, SpellCounts, count
 from windfall.planning.spot.law import LEARNING, PRIOR, Memory, Prior, fit_prior, learn
 from windfall.planning.spot.market import Market, State, Terms, advance, begin, guarded, is_safe, price_usd
 from windfall.planning.spot.programme import (
@@ -30,7 +30,7 @@ from windfall.planning.spot.programme import (
     tables,
     values,
 )
-from windfall.planning.spot.sight import Watcher
+from windfall.planning.spot.sight import Watcher, sight_of
 from windfall.planning.spot.windfall import PLANNERS
 
 HOURLY = {"tick_s": 3600.0, "spot_usd": 1.0, "ondemand_usd": 3.0}
@@ -249,6 +249,19 @@ def test_without_a_past_the_law_is_the_prior():
     law = learn(Memory(), PRIOR, LEARNING)
     assert law.by_age == pytest.approx(PRIOR.table())
     assert law.by_hour == pytest.approx(np.ones((2, 24)))
+
+
+@pytest.mark.parametrize("per_h", [0.02, 0.5, 3.0])
+def test_where_spells_end_as_often_as_the_law_expects_no_regime_is_preferred(per_h: float):
+    """The belief weighs ends by the law's own number: a market that is calmer than others has no better days."""
+    flat = Prior((per_h,) * len(AGES_H), (per_h,) * len(AGES_H))
+    counts, t = SpellCounts(), 0.0
+    for kind in (HERE, AWAY) * 40:
+        count(counts, kind, t, t, t + 3600.0 / per_h, ended=True)
+        t += 3600.0 / per_h
+    belief = sight_of(counts, t, is_here=True, prior=flat).belief
+    assert belief[0] == belief.max()
+    assert belief[1] == pytest.approx(belief[2], abs=0.15)
 
 
 def test_what_was_seen_moves_the_law_away_from_the_prior():

@@ -87,7 +87,7 @@ class AvailabilityLaw(Struct, frozen=True):
     by_age: Array
     by_hour: Array
     level: Array
-    """Rates of this market over those of the prior, by kind of spell."""
+    """Ends that the law expects in the hours that were observed over those by the usual rates, by kind of spell."""
 
 
 def age_class(age_ticks: int, tick_s: float) -> int:
@@ -134,7 +134,15 @@ def learn(memory: Memory, prior: Prior, learning: Learning) -> AvailabilityLaw:
     usual = prior.table() * level[:, None]
     by_age = (ends + learning.age_weight) / (hours + learning.age_weight / usual)
     expected = (memory.hours * by_age[:, :, None]).sum(axis=1)
-    return AvailabilityLaw(by_age, by_hour_of(memory.ends.sum(axis=1), expected, learning), level)
+    by_hour = by_hour_of(memory.ends.sum(axis=1), expected, learning)
+    return AvailabilityLaw(by_age, by_hour, _over_usual((expected * by_hour).sum(axis=1), hours))
+
+
+def _over_usual(expected: Array, hours: Array) -> Array:
+    """Ends that the law expects in these hours over those by the usual rates; 1 where nothing was observed."""
+    usual = (hours * np.array(USUAL_ENDS_PER_H)).sum(axis=1)
+    result: Array = (expected + 1e-6) / (usual + 1e-6)
+    return result
 
 
 def by_hour_of(ends: Array, expected: Array, learning: Learning) -> Array:
