@@ -15,13 +15,21 @@ class MeanAndRange(TypedDict):
     high: float
 
 
+class FinishRange(TypedDict):
+    """The same of finishes. `high` is null where that range holds runs that never end."""
+
+    mean: float
+    low: float
+    high: float | None
+
+
 class ForecastRow(TypedDict):
     """One deadline. Only `possible` ones have figures."""
 
     deadline_s: float
     possible: bool
     cost_usd: NotRequired[MeanAndRange]
-    finish_s: NotRequired[MeanAndRange | None]
+    finish_s: NotRequired[FinishRange | None]
     holds: NotRequired[float]
     met: NotRequired[int]
     runs: NotRequired[int]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isinf
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -62,7 +63,9 @@ def _machines(made: Forecast) -> Picture:
     )
     done = made.finish_s
     says = "Machines over time, the mean of all runs." + (
-        "" if done is None else f" Done after {show_duration(done.low)} to {show_duration(done.high)} in most runs."
+        ""
+        if done is None or isinf(done.high)
+        else f" Done after {show_duration(done.low)} to {show_duration(done.high)} in most runs."
     )
     layers = list(counts.items()) or [("none", [0.0] * len(times))]
     drawn = stacked_chart(layers, step_s, axis, show_tick, lambda value: f"{value:.3g}", says)

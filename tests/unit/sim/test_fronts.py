@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from windfall.sim.studies.forecast import Forecast, Run
 from windfall.sim.studies.fronts import Variant, front, nearest_promised, too_few_runs
 
@@ -72,3 +74,16 @@ def test_the_nearest_deadline_that_is_kept_often_enough_is_simulated_before_it_i
     found = nearest_promised(made_of((1.0, 90.0), (1.0, 120.0), (1.0, 150.0), (1.0, 400.0)), 0.75, later)
     assert asked == [150.0, 160.0] and found.deadline_s == 160.0 and found.met == 4
     assert nearest_promised(Forecast(100.0, (run(1, 1.0, None, 100.0),)), 0.9, later) is None
+
+
+def test_a_run_that_never_ends_is_later_than_all_others_and_opens_the_interval():
+    ended = [(1.0, 50.0 + place) for place in range(9)]
+    assert made_of(*ended, (1.0, 70.0)).finish_s.high == 70.0
+    some_never = made_of(*ended, (1.0, None)).finish_s
+    assert (some_never.low, some_never.high, some_never.mean) == (50.0, math.inf, 54.0)
+    assert some_never.told()["high"] is None
+    assert made_of((1.0, None)).finish_s is None
+    # Of 60 runs the interval leaves out the last: one that never ends does not open it, five do.
+    many = [(1.0, 50.0 + place) for place in range(60)]
+    assert made_of(*many[:59], (1.0, None)).finish_s.high < 109.0
+    assert math.isinf(made_of(*many[:55], *[(1.0, None)] * 5).finish_s.high)

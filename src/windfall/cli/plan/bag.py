@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from math import ceil, inf, isinf
+from math import ceil, inf, isfinite, isinf
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -149,12 +149,13 @@ def _judge(ready: Ready, soonest_s: float, made: Forecast | None, nearest: Forec
             f"the nearest deadline found that is kept as often as asked is {show_duration(nearest.deadline_s)} from "
             f"now, for about {show_usd(nearest.cost_usd.mean)}; try: --deadline {ceil(nearest.deadline_s)}s"
         )
-    elif finish is not None:
+    elif finish is not None and isfinite(finish.high):
         hint = (
             f"of ten runs nine are done by {show_duration(finish.high)}; try: --what-if deadline={ceil(finish.high)}s"
         )
     else:
-        hint = "no run was done at all; try: a later --deadline, or offers with larger limits"
+        done = "no run was done at all" if finish is None else "some runs never end"
+        hint = f"{done}; try: a later --deadline, or offers with larger limits"
     raise Missed(
         f"planner {question.planner} is in time in {made.met} of {len(made.runs)} runs ({share:.0%}), "
         f"and {question.confidence:.0%} are asked for",

@@ -81,7 +81,7 @@ def outlook(deadline_s: float, made: Forecast | None) -> Json:
 
 
 def _shown(range: Range | None) -> Json | None:
-    return None if range is None else {"mean": range.mean, "low": range.low, "high": range.high}
+    return None if range is None else range.told()
 
 
 def _machines(made: Forecast | None) -> Json | None:
@@ -255,4 +255,9 @@ def _usd_range(range: Json) -> str:
 
 
 def _span_range(range: Json) -> str:
-    return f"{show_duration(range['low'])} to {show_duration(range['high'])}"
+    return f"{show_duration(range['low'])} to {until_words(range['high'])}"
+
+
+def until_words(high_s: float | None) -> str:
+    """The end of an interval of finishes; None: it holds runs that never end."""
+    return "never" if high_s is None else show_duration(high_s)

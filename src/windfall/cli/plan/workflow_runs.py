@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from windfall.cli.plan.screen import until_words
 from windfall.cli.processes import processes
 from windfall.planning.offers import Offer
 from windfall.resources import largest
@@ -53,8 +54,8 @@ def document_of(found: Forecast) -> dict[str, Any]:
         "met": found.met,
         "met_low": met.low,
         "met_high": met.high,
-        "cost_usd": {"mean": cost.mean, "low": cost.low, "high": cost.high},
-        "finish_s": None if finish is None else {"mean": finish.mean, "low": finish.low, "high": finish.high},
+        "cost_usd": cost.told(),
+        "finish_s": None if finish is None else finish.told(),
         "holds": found.holds,
         "interruptions": sum(run.interrupted for run in found.runs) / len(found.runs),
         "lost": sum(run.lost for run in found.runs) / len(found.runs),
@@ -72,6 +73,6 @@ def lines_of(told: dict[str, Any]) -> list[str]:
     if finish is not None:
         lines.append(
             f"  done after {show_duration(finish['mean'])} on average, {show_duration(finish['low'])} to "
-            f"{show_duration(finish['high'])}"
+            f"{until_words(finish['high'])}"
         )
     return lines

@@ -149,5 +149,5 @@ function result(told) {
     facts([["of", told.name], ["earliest possible", told.earliest_s === null ? "never" : dur(told.earliest_s)], told.bundle > 1 && ["tasks counted as one", num(told.bundle)]]),
     told.picture ? pictures([told.picture]) : "",
     table("Deadlines and what they cost", [["deadline"], ["cost", "num"], ["interval", "num"], ["done after"], ["runs in time", "num"], ["machines at once", "num"]],
-      told.deadlines.map((row) => row.possible ? [dur(row.deadline_s), usd(row.cost_usd.mean), `${usd(row.cost_usd.low)} to ${usd(row.cost_usd.high)} (${Math.round(100 * row.holds)} %)`, row.finish_s ? `${dur(row.finish_s.low)} to ${dur(row.finish_s.high)}` : "never", `${row.met} of ${row.runs}`, num(row.machines)] : [dur(row.deadline_s), h("span", { class: "bad" }, "impossible"), "", "", "", ""])));
+      told.deadlines.map((row) => row.possible ? [dur(row.deadline_s), usd(row.cost_usd.mean), `${usd(row.cost_usd.low)} to ${usd(row.cost_usd.high)} (${Math.round(100 * row.holds)} %)`, row.finish_s ? `${dur(row.finish_s.low)} to ${row.finish_s.high === null ? "never" : dur(row.finish_s.high)}` : "never", `${row.met} of ${row.runs}`, num(row.machines)] : [dur(row.deadline_s), h("span", { class: "bad" }, "impossible"), "", "", "", ""])));
 }

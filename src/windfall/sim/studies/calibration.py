@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from math import inf
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -194,7 +195,7 @@ def judge(
     return Judged(
         setting.name, setting.as_told, round(every / forecasts), made[0].holds, forecasts * true_runs,
         sum(_is_in(run.cost_usd, each.cost_usd) for each in made for run in true),
-        sum(_is_in(run.finish_s, each.finish_s) for each in made for run in true),
+        sum(_is_in(inf if run.finish_s is None else run.finish_s, each.finish_s) for each in made for run in true),
         true_runs, sum(run.met for run in true), sum(each.met for each in made) / every,
         made[0].cost_usd, sum(run.cost_usd for run in true) / true_runs,
     )  # fmt: skip
@@ -211,5 +212,5 @@ def _forecast(setting: Setting, ran: Callable[[Question, range], list[Run]], run
             return made
 
 
-def _is_in(value: float | None, range_: Range | None) -> bool:
-    return value is not None and range_ is not None and range_.low - 1e-9 <= value <= range_.high + 1e-9
+def _is_in(value: float, range_: Range | None) -> bool:
+    return range_ is not None and range_.low - 1e-9 <= value <= range_.high + 1e-9

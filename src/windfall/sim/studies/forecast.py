@@ -124,6 +124,10 @@ class Range(Struct, frozen=True):
     low: float
     high: float
 
+    def told(self) -> dict[str, float | None]:
+        """In JSON: `high` is None where it is infinite."""
+        return {"mean": self.mean, "low": self.low, "high": None if isinf(self.high) else self.high}
+
 
 class Forecast(Struct, frozen=True):
     """All runs under one deadline."""
@@ -142,9 +146,18 @@ class Forecast(Struct, frozen=True):
 
     @property
     def finish_s(self) -> Range | None:
-        """Finish of the runs that ended."""
+        """Finish of the runs; None if none ended. The mean is of those that ended.
+
+        A run that never ends, because its budget is used up, is later than all others: where so many never end that
+        the interval holds such a run, its end is infinite.
+        """
         ended = [run.finish_s for run in self.runs if run.finish_s is not None]
-        return _range(ended) if ended else None
+        if not ended:
+            return None
+        runs = len(self.runs)
+        found = _range([*ended, *[max(ended)] * (runs - len(ended))])
+        reached = min(runs, ceil((runs + 1) * (1 + RUN_SHARE) / 2 - 1e-9))  # the last run that the interval holds
+        return Range(fmean(ended), found.low, found.high if reached <= len(ended) else inf)
 
     @property
     def met(self) -> int:

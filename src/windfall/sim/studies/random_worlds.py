@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, as_completed
-from math import ceil, exp, log, sqrt
+from math import ceil, exp, inf, log, sqrt
 
 import msgspec
 import numpy as np
@@ -232,7 +232,7 @@ def _judged(world: RandomWorld, made: Forecast, encoded: bytes, run: int) -> Wor
     return WorldResult(
         world.number, world.group, confidence, said, min(confidence, said), met,
         made.cost_usd.low - 1e-9 <= true_usd <= made.cost_usd.high + 1e-9,
-        true_s is not None and finish is not None and finish.low - 1e-6 <= true_s <= finish.high + 1e-6,
+        finish is not None and finish.low - 1e-6 <= (inf if true_s is None else true_s) <= finish.high + 1e-6,
         made.holds, _ratio(first, true_usd), _ratio(tenth, true_usd), world.kind,
         _in_time(first, world), _in_time(tenth, world),
     )  # fmt: skip

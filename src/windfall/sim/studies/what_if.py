@@ -65,8 +65,8 @@ def _row(row: Row) -> Json:
     return {
         "deadline_s": deadline_s,
         "possible": True,
-        "cost_usd": msgspec.to_builtins(made.cost_usd),
-        "finish_s": None if finish is None else msgspec.to_builtins(finish),
+        "cost_usd": made.cost_usd.told(),
+        "finish_s": None if finish is None else finish.told(),
         "holds": made.holds,
         "met": made.met,
         "runs": len(made.runs),
