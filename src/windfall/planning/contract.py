@@ -398,6 +398,9 @@ class Plan(Struct, kw_only=True):
     again: dict[str, list[int]] = field(default_factory=dict)
     """Second attempts: by machine, tasks that run elsewhere and shall also begin there. The first result counts. Holds
     the whole list of every machine whose list changes."""
+    in_order: bool = False
+    """A machine begins its reserved tasks in the order of its queue: one that waits for a parent, or for a second core,
+    holds up those behind it. False: a free core takes the first that may begin."""
 
 
 class Planner(Protocol):

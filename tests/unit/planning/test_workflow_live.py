@@ -53,7 +53,7 @@ def test_the_last_task_goes_on_demand_where_neither_is_safe():
 
 def test_a_task_in_no_queue_makes_the_finish_infinite():
     snapshot = chain(10.0, 9000.0, 0)
-    assert review(snapshot, rented(snapshot))[0] == float("inf")
+    assert review(snapshot, rented(snapshot)).finish_t == float("inf")
 
 
 WIDE = Offer(name="wide", price_usd=0.05, cores=2, cycle_s=3600.0, lag_s=60.0, pool="cloud", pool_limit=1)
@@ -109,12 +109,43 @@ def test_a_review_lets_a_task_go_before_one_that_waits_for_its_parent():
     assert plan.because == ["the plan is in time"] and not plan.start
 
 
+def test_in_order_a_task_waits_behind_one_that_waits_for_its_parent():
+    snapshot = queue_of_two()
+    assert play(snapshot, rented(snapshot), in_order=True) == {0: 500.0, 1: 1500.0, 2: 1900.0}
+
+
+def test_queues_that_would_wait_for_each_other_in_order_are_no_plan():
+    first, second = queue_of_two().machines
+    machines = (replace(first, waiting=(1, 0)), replace(second, waiting=(3, 2)))
+    tasks = {number: Task(number, 100.0) for number in range(4)}
+    snapshot = replace(queue_of_two(), tasks=tasks, machines=machines, after={1: (2,), 3: (0,)}, total=4)
+    assert play(snapshot, rented(snapshot), in_order=True) is None
+    assert WorkflowPlanner("windfall")(snapshot).in_order is False
+
+
+def test_a_core_waits_for_the_first_of_its_queue_where_that_saves_a_billing_cycle():
+    # Task 1 waits 100 s for task 0, and task 3 for task 1. If task 2 goes before task 1, task 3 ends at 3,100 s.
+    hourly = replace(SURE, cycle_s=2400.0)
+    first, second = (
+        Machine(id=name, offer=hourly, phase=Phase.IDLE, waiting=waiting, paid_until_t=2400.0, up_since_t=0.0)
+        for name, waiting in (("1", (0, 3)), ("2", (1, 2)))
+    )
+    tasks = {0: Task(0, 100.0), 1: Task(1, 1000.0), 2: Task(2, 1000.0), 3: Task(3, 1000.0)}
+    snapshot = Snapshot(t=0.0, deadline_t=9000.0, tasks=tasks, machines=(first, second), offers=(hourly,),
+                        after={1: (0,), 3: (1,)}, total=4, is_workflow=True, spent_usd=0.1)  # fmt: skip
+    plan = WorkflowPlanner("windfall")(snapshot)
+    assert plan.in_order and plan.predicted_cost_usd == pytest.approx(0.1)
+    loose = replace(snapshot, tasks=tasks | {3: Task(3, 10.0)})
+    assert not WorkflowPlanner("windfall")(loose).in_order
+
+
 def test_a_task_that_is_too_wide_for_the_free_cores_lets_a_narrow_one_go_first():
     machine = Machine(id="1", offer=WIDE, phase=Phase.IDLE, waiting=(0, 1, 2), paid_until_t=60.0, up_since_t=0.0)
     tasks = {0: Task(0, 100.0), 1: Task(1, 100.0, cores=2), 2: Task(2, 50.0)}
     snapshot = Snapshot(t=0.0, deadline_t=9000.0, tasks=tasks, machines=(machine,), offers=(WIDE,), total=3,
                         is_workflow=True)  # fmt: skip
     assert play(snapshot, rented(snapshot)) == {0: 100.0, 2: 50.0, 1: 200.0}
+    assert play(snapshot, rented(snapshot), in_order=True) == {0: 100.0, 1: 200.0, 2: 250.0}
 
 
 def test_a_plan_counts_what_its_rented_machines_will_still_cost():

@@ -30,7 +30,7 @@ from windfall.planning.offers import Offer
 from windfall.planning.registry import known_planner
 from windfall.planning.workflow.bounds import work_bound_usd
 from windfall.planning.workflow.budget import soonest_within
-from windfall.planning.workflow.live import FIRST_PLAN_LOOKS, planned_s
+from windfall.planning.workflow.live import FIRST_PLAN_LOOKS, first_plan, planned_s
 from windfall.planning.workflow.model import US, Effort, NoOffer, Plan, Problem, earliest_finish, make_problem
 from windfall.planning.workflow.planners import plan as make_plan
 from windfall.planning.workflow.planners import publish
@@ -72,12 +72,12 @@ def plan_workflow(asked: Asked) -> None:
     with _working(f"planning {len(spec.tasks):,} tasks", quiet=len(spec.tasks) < 20):
         if deadline_s is None:
             assert budget_usd is not None
-            problem, made = _within(asked, spec, offers, budget_usd)
+            (problem, made), why = _within(asked, spec, offers, budget_usd), ""
         else:
             problem = _problem(asked, spec, offers, deadline_s)
             # What a run begins with: the same reserve of time, and the same search.
             planned = _problem(asked, spec, offers, planned_s(deadline_s))
-            made = make_plan(planned, asked.planner, np.random.default_rng(asked.seed), FIRST_PLAN_LOOKS)
+            made, why = first_plan(planned, asked.planner, np.random.default_rng(asked.seed), FIRST_PLAN_LOOKS)
     document = publish(problem, made)
     runs = _runs(asked, spec, document, problem)
     if runs:
@@ -85,7 +85,7 @@ def plan_workflow(asked: Asked) -> None:
     over = budget_usd is not None and made.expected_usd(problem) > budget_usd + 1e-9
     if budget_usd is not None:
         document |= {"budget_usd": budget_usd, "within_budget": not over, "bound_usd": work_bound_usd(problem)}
-    click.echo(json.dumps(document) if asked.as_json else _screen(document, problem, asked, made.effort))
+    click.echo(json.dumps(document) if asked.as_json else _screen(document, problem, asked, made.effort, why))
     if asked.plot:
         from windfall.figures.gantt import plan_picture
         from windfall.figures.saved import save
@@ -135,7 +135,9 @@ def _add_forecast(
 
 def _seldom(told: dict[str, Any]) -> Missed:
     finish = told["finish_s"]
-    by = "" if finish is None else f"nine of ten are done by {show_duration(finish['high'])}; "
+    by = (
+        "" if finish is None or finish["high"] is None else f"nine of ten are done by {show_duration(finish['high'])}; "
+    )
     return Missed(
         f"the workflow is in time in {told['met']} of {told['runs']} simulated runs",
         hint=f"{by}try: a later --deadline, --market on-demand, or offers on demand with larger limits",
@@ -230,7 +232,7 @@ def _missed(problem: Problem, document: dict[str, Any], planner: str) -> Missed:
     )
 
 
-def _screen(document: dict[str, Any], problem: Problem, asked: Asked, effort: Effort | None) -> str:
+def _screen(document: dict[str, Any], problem: Problem, asked: Asked, effort: Effort | None, why: str) -> str:
     makespan_s, deadline_s = document["makespan_s"], problem.deadline / US
     spare = deadline_s - makespan_s
     verdict = f"{show_duration(spare)} to spare" if spare >= 0 else f"{show_duration(-spare)} late"
@@ -265,6 +267,8 @@ def _screen(document: dict[str, Any], problem: Problem, asked: Asked, effort: Ef
         lines.append(f"  ... and {len(document['machines']) - len(shown):,} more; --json lists them all")
     if effort is not None:
         lines.append(f"  search: {effort.said()}")
+    if why:
+        lines.append(f"  {why}")
     if "forecast" in document:
         lines += lines_of(document["forecast"])
     elif "risk" in document:

@@ -103,6 +103,8 @@ def reserved_for(state: State, machine: MachineState, host: Host, room: int) -> 
     used, memory_free = 0, host.memory_bytes - host.memory_held
     free: FreeUnits | None = None
     second = again_of(state, machine)
+    planned = state.fleet.plans[machine.fleet].plan
+    in_order = planned is not None and planned.in_order
     for place, name in enumerate((*second, *queue_of(state, machine))):
         if used >= room:
             break
@@ -116,6 +118,8 @@ def reserved_for(state: State, machine: MachineState, host: Host, room: int) -> 
         number = bag.columns.attempts[task] + 1
         width, need = max(1, ceil(rules.cpus)), bag.memory_for(task, number)
         if used + width > room or (host.memory_bytes and need > memory_free) or bag.is_held(task):
+            if in_order and place >= len(second):
+                break
             continue
         units: Units = ()
         if rules.needs:

@@ -25,22 +25,24 @@ from windfall.planning.offers import GIB, Offer
 from windfall.planning.room import market_key
 from windfall.planning.spot.live import Learner, observed_markets
 from windfall.planning.workflow import sets
-from windfall.planning.workflow.model import US, Workflow, make_problem
-from windfall.planning.workflow.planners import plan as plan_offline
+from windfall.planning.workflow.choice import chosen, seats_of
+from windfall.planning.workflow.model import Plan as Made
+from windfall.planning.workflow.model import Problem, Workflow, make_problem
 from windfall.planning.workflow.seats import (
+    Queues,
     Seat,
     at_risk,
-    cores_free,
     due_of,
+    in_best_order,
     in_order,
     intended,
     new_seat,
+    orders,
     pause_s,
     play,
     rented,
     rescue_s,
     rest_usd,
-    review,
     running_until,
 )
 
@@ -48,8 +50,6 @@ MARGIN_S = 2.0
 """Idle machines are stopped this long before their next billing cycle."""
 TIME_RESERVE = 0.02
 """Share of the time to the deadline that plans leave unused: for exchanges, slow disks and late boots."""
-LATER_BY_S = 1.0
-"""Machines that are not rented at once are rented this much later than planned."""
 REVIEW_SHARE = 0.5
 """Share of that reserve that a review may find used up before tasks are placed anew."""
 MOST_MENDS = 3
@@ -79,22 +79,7 @@ class WorkflowPlanner:
             return Plan(stop=[machine.id for machine in snapshot.machines], because=["every task is done"])
         if not snapshot.machines and not snapshot.last_later:
             return self._first(snapshot)
-        seats = [*rented(snapshot), *intended(snapshot)]
-        finish_t, risky = review(loosened(snapshot), seats)
-        if finish_t <= loosened(snapshot).deadline_t and not risky:
-            return _to_plan(snapshot, seats, finish_t, "the plan is in time")
-        fresh = _fresh(snapshot, seats)
-        new_finish_t, _ = review(snapshot, fresh)
-        if math.isfinite(finish_t) and _rating(snapshot, seats)[:2] <= _rating(snapshot, fresh)[:2]:
-            return _to_plan(snapshot, seats, finish_t, "the plan is late or at risk, and replanning would not help")
-        reason = (
-            "a task has lost its machine"
-            if math.isinf(finish_t)
-            else "the plan would be late"
-            if finish_t > snapshot.deadline_t
-            else f"{risky} task{'s' * (risky != 1)} on spot could not run again in time"
-        )
-        return _to_plan(snapshot, fresh, new_finish_t, f"{reason}; tasks that have not begun are planned again")
+        return _to_plan(snapshot, *reviewed(snapshot))
 
     def _first(self, snapshot: Snapshot) -> Plan:
         """The plan before any machine is rented, by the planner of this name."""
@@ -110,20 +95,41 @@ class WorkflowPlanner:
         )  # fmt: skip
         offers = tuple(offer for offer in snapshot.offers if snapshot.left_of(offer))
         problem = make_problem(workflow, _believed(snapshot, offers), max(0.0, snapshot.deadline_t - snapshot.t))
-        made = plan_offline(problem, self.name, np.random.default_rng(0), self.effort)
-        seats = []
-        for place, lease in enumerate(made.leases):
-            mine = sorted((made.start[k], k) for k in range(problem.n) if made.machine[k] == place)
-            # A little later than planned: the first task of a later machine often ends exactly when the parent of its
-            # second does, and a core that is free before takes what was planned for the end.
-            at_s = lease.start / US + (LATER_BY_S if lease.start else 0.0)
-            offer, at_t = offers[lease.offer], snapshot.t + at_s
-            seats.append(Seat(f"new-{place}", offer, at_t, cores_free(offer, at_t), [ids[k] for _, k in mine], True))
-        plan = _to_plan(snapshot, seats, review(snapshot, seats)[0], _reason(seats, ids))
+        made, why = first_plan(problem, self.name, np.random.default_rng(0), self.effort)
+        seats = seats_of(problem, made, offers, ids, snapshot.t)
+        plan = _to_plan(snapshot, in_best_order(snapshot, seats), _reason(seats, ids))
         plan.predicted_cost_usd = snapshot.spent_usd + made.cost_usd(problem)
         if made.effort is not None:
             plan.because.append(f"the search {made.effort.said()}")
+        if why:
+            plan.because.append(why)
         return plan
+
+
+def first_plan(problem: Problem, planner: str, rng: np.random.Generator, looks: int) -> tuple[Made, str]:
+    """The plan that a run begins with, and why it was preferred to others if there were any."""
+    return chosen(problem, planner, rng, looks, lambda snapshot: reviewed(snapshot)[0])
+
+
+def reviewed(snapshot: Snapshot) -> tuple[Queues, str]:
+    """The queues to go on with, and why: those of the last plan while that is in time and nothing is at risk."""
+    seats = [*rented(snapshot), *intended(snapshot)]
+    kept = in_best_order(loosened(snapshot), seats)
+    if not kept.found.late_ms and not kept.found.risky:
+        return kept, "the plan is in time"
+    fresh = _fresh(snapshot, seats)
+    now = in_best_order(snapshot, seats)
+    if math.isfinite(now.found.finish_t) and now.is_as_sure_as(fresh):
+        return now, "the plan is late or at risk, and replanning would not help"
+    risky = kept.found.risky
+    reason = (
+        "a task has lost its machine"
+        if math.isinf(kept.found.finish_t)
+        else "the plan would be late"
+        if kept.found.finish_t > snapshot.deadline_t
+        else f"{risky} task{'s' * (risky != 1)} on spot could not run again in time"
+    )
+    return fresh, f"{reason}; tasks that have not begun are planned again"
 
 
 def _believed(snapshot: Snapshot, offers: Sequence[Offer]) -> tuple[Offer, ...]:
@@ -177,20 +183,12 @@ def loosened(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, deadline_t=snapshot.deadline_t + slack_s) if math.isfinite(slack_s) else snapshot
 
 
-def _fresh(snapshot: Snapshot, seats: Sequence[Seat]) -> list[Seat]:
+def _fresh(snapshot: Snapshot, seats: Sequence[Seat]) -> Queues:
     """The better of what is mended and of all placed anew; all anew where a full pool holds up what is mended."""
-    choices = [mended(snapshot, seats), replanned(snapshot)]
-    able = [each for each in choices if play(snapshot, each) is not None]
-    return min(able, key=lambda each: _rating(snapshot, each), default=choices[-1])
-
-
-def _rating(snapshot: Snapshot, seats: Sequence[Seat]) -> tuple[float, int, float]:
-    """How late these queues are, in milliseconds, how many of their tasks are at risk, and what they still cost."""
-    ends = play(snapshot, seats)
-    if ends is None:
-        return math.inf, 0, math.inf
-    late_s = max(0.0, max(ends.values(), default=snapshot.t) - snapshot.deadline_t)
-    return float(round(1e3 * late_s)), len(at_risk(snapshot, seats, ends)), rest_usd(snapshot, seats, ends)
+    choices = [*(mended(snapshot, seats, in_order) for in_order in orders(snapshot)), replanned(snapshot)]
+    options = [in_best_order(snapshot, each) for each in choices]
+    able = [option for option in options if math.isfinite(option.found.finish_t)]
+    return min(able, key=lambda option: option.found, default=options[-1])
 
 
 def replanned(snapshot: Snapshot) -> list[Seat]:
@@ -198,25 +196,26 @@ def replanned(snapshot: Snapshot) -> list[Seat]:
     return placed(snapshot, rented(snapshot), None)
 
 
-def mended(snapshot: Snapshot, seats: Sequence[Seat]) -> list[Seat]:
+def mended(snapshot: Snapshot, seats: Sequence[Seat], in_order: bool = False) -> list[Seat]:
     """The same queues, but for tasks that are in none, at risk or late: each of these goes where it costs least and
     ends in time."""
     found = list(seats)
     for _ in range(MOST_MENDS):
-        moved = _to_move(snapshot, found)
+        moved = _to_move(snapshot, found, in_order)
         if not moved:
             break
         found = placed(snapshot, found, moved)
     return found
 
 
-def _to_move(snapshot: Snapshot, seats: Sequence[Seat]) -> set[int]:
+def _to_move(snapshot: Snapshot, seats: Sequence[Seat], in_order: bool) -> set[int]:
     """The tasks in no queue; if there are none, those at risk and those that end after their due time."""
     queued = {task for seat in seats for task in seat.tasks}
     if unplaced := snapshot.tasks.keys() - queued - running_until(snapshot).keys():
         return unplaced
-    ends, due_t = play(snapshot, seats), due_of(snapshot)
-    assert ends is not None
+    ends, due_t = play(snapshot, seats, in_order), due_of(snapshot)
+    if ends is None:
+        return set()  # queues that wait for each other
     return {*at_risk(snapshot, seats, ends), *(task for task in queued if ends[task] > due_t[task] + 1e-6)}
 
 
@@ -292,14 +291,16 @@ def _merged(tasks: Sequence[int], kept: Sequence[int], starts: Mapping[int, floa
     return [*found, *left]
 
 
-def _to_plan(snapshot: Snapshot, seats: Sequence[Seat], finish_t: float, because: str) -> Plan:
+def _to_plan(snapshot: Snapshot, queues: Queues, because: str) -> Plan:
     """The seats as a plan: machines due now are started, the others go into `later`.
 
     So do those due now whose pool is full: they wait until another machine of it is stopped.
     """
-    t, room = snapshot.t, snapshot.room()
+    t, room, seats, found = snapshot.t, snapshot.room(), queues.seats, queues.found
     # A task of a machine that is rented later waits for it: on another one it would cost what was not planned.
-    plan = Plan(because=[because], predicted_finish_t=finish_t if math.isfinite(finish_t) else None, only_reserved=True)
+    plan = Plan(because=[because], only_reserved=True, in_order=queues.in_order)
+    if math.isfinite(found.finish_t):
+        plan.predicted_finish_t = found.finish_t
     waiting = {machine.id: list(machine.waiting) for machine in snapshot.machines}
     for seat in seats:
         if not seat.is_new:
@@ -311,8 +312,8 @@ def _to_plan(snapshot: Snapshot, seats: Sequence[Seat], finish_t: float, because
             plan.assign[seat.label] = seat.tasks
         else:
             plan.later.append(Later(seat.label, seat.offer, seat.at_t, tuple(seat.tasks)))
-    ends = play(snapshot, seats) or {}
-    plan.predicted_cost_usd = snapshot.spent_usd + rest_usd(snapshot, seats, ends)
+    left_usd = found.usd if math.isfinite(found.usd) else rest_usd(snapshot, seats, {})
+    plan.predicted_cost_usd = snapshot.spent_usd + left_usd
     if any(offer.market == ONDEMAND for offer in snapshot.offers):
         plan.spot_until_t = t
     plan.replan_t = min((entry.at_t for entry in plan.later if not _is_due(entry, t)), default=math.inf)

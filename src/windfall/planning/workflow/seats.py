@@ -96,15 +96,52 @@ def intended(snapshot: Snapshot) -> list[Seat]:
     return seats
 
 
-def review(snapshot: Snapshot, seats: Sequence[Seat]) -> tuple[float, int]:
-    """When the workflow ends if these machines run their queues, and how many tasks that have not begun are at risk.
+class Review(Struct, frozen=True, order=True):
+    """What playing these queues comes to; the smaller, the better."""
 
-    The finish is infinite if a task is in no queue.
-    """
-    ends = play(snapshot, seats)
+    late_ms: float
+    """Milliseconds after the deadline; infinite if a task never begins."""
+    risky: int
+    """Tasks on spot that begin soon and, if lost, could not run again in time."""
+    usd: float
+    """Dollars that these machines still cost."""
+    finish_t: float
+
+
+def review(snapshot: Snapshot, seats: Sequence[Seat], in_order: bool = False) -> Review:
+    """What it comes to if these machines run their queues; infinite if a task is in no queue."""
+    ends = play(snapshot, seats, in_order)
     if ends is None:
-        return math.inf, 0
-    return max(ends.values(), default=snapshot.t), len(at_risk(snapshot, seats, ends))
+        return Review(math.inf, 0, math.inf, math.inf)
+    finish_t = max(ends.values(), default=snapshot.t)
+    late_ms = float(round(1e3 * max(0.0, finish_t - snapshot.deadline_t)))
+    return Review(late_ms, len(at_risk(snapshot, seats, ends)), rest_usd(snapshot, seats, ends), finish_t)
+
+
+class Queues(Struct, frozen=True):
+    """Machines with their queues, whether each waits for the first of its queue, and what that comes to."""
+
+    seats: Sequence[Seat]
+    in_order: bool
+    found: Review
+
+    def is_as_sure_as(self, other: Queues) -> bool:
+        return (self.found.late_ms, self.found.risky) <= (other.found.late_ms, other.found.risky)
+
+
+def orders(snapshot: Snapshot) -> tuple[bool, ...]:
+    """Whether queues may be kept in order: machines that a task takes together leave their queues for it."""
+    return (False,) if any(task.nodes for task in snapshot.tasks.values()) else (False, True)
+
+
+def in_best_order(snapshot: Snapshot, seats: Sequence[Seat]) -> Queues:
+    """These queues, kept in order where that is better.
+
+    A core that does not wait may begin a long task just before one with more haste is ready: then the plan's later
+    tasks come later than planned, and machines are kept for another billing cycle.
+    """
+    options = [Queues(seats, in_order, review(snapshot, seats, in_order)) for in_order in orders(snapshot)]
+    return min(options, key=lambda option: option.found)
 
 
 def at_risk(snapshot: Snapshot, seats: Sequence[Seat], ends: Mapping[int, float]) -> list[int]:
@@ -148,29 +185,33 @@ def rest_usd(snapshot: Snapshot, seats: Sequence[Seat], ends: Mapping[int, float
     )
 
 
-def play(snapshot: Snapshot, seats: Sequence[Seat]) -> dict[int, float] | None:
-    """When each task ends if these machines run their queues; None if a task is in no queue.
+def play(snapshot: Snapshot, seats: Sequence[Seat], in_order: bool = False) -> dict[int, float] | None:
+    """When each task ends if these machines run their queues; None if a task is in no queue or never begins.
 
-    As the engine does it: a free core takes the first task of its machine's queue that may begin and fits.
+    As the engine does it: a free core takes the first task of its machine's queue that may begin and fits. `in_order`:
+    it waits for the first task of the queue instead of taking a later one; two machines may so wait for each other.
     """
     running = running_until(snapshot)
     seat_of = {task: number for number, seat in enumerate(seats) for task in seat.tasks}
     if any(task not in running and task not in seat_of for task in snapshot.tasks):
         return None
-    return _Played(snapshot, seats, running, seat_of).ends
+    ends = _Played(snapshot, seats, running, seat_of, in_order).ends
+    return ends if len(ends) >= len(snapshot.tasks) else None
 
 
 class _Played:
     """Queues played through in time: `ends` is when each task ends."""
 
     def __init__(
-        self, snapshot: Snapshot, seats: Sequence[Seat], running: dict[int, float], seat_of: dict[int, int]
-    ) -> None:
+        self, snapshot: Snapshot, seats: Sequence[Seat], running: dict[int, float], seat_of: dict[int, int],
+        in_order: bool,
+    ) -> None:  # fmt: skip
         self.tasks, self.seats, self.seat_of, self.ends = snapshot.tasks, seats, seat_of, dict(running)
         self.place = {task: place for seat in seats for place, task in enumerate(seat.tasks)}
         self.children, self.missing = _waits(snapshot)
         self.free_t = [sorted(seat.free_t) for seat in seats]
         self.ready: list[list[tuple[int, int]]] = [[] for _ in seats]
+        self.in_order, self.begun = in_order, [0] * len(seats)
         # Ends of tasks come before looks at machines of the same time, so that what they release is seen.
         looks = [(max(snapshot.t, t), 1, seat) for seat, free_t in enumerate(self.free_t) for t in set(free_t)]
         self.events = [(end_t, 0, task) for task, end_t in running.items()] + looks
@@ -196,16 +237,21 @@ class _Played:
                 heapq.heappush(self.events, (t, 1, self.seat_of[child]))
 
     def _look(self, t: float, number: int) -> None:
-        """Begin what may begin on this machine, in the order of its queue; what is too wide for now waits."""
+        """Begin what may begin on this machine, in the order of its queue; what is too wide for now waits.
+
+        With all behind it where the order is kept.
+        """
         free_t, ready, offer = self.free_t[number], self.ready[number], self.seats[number].offer
-        free, too_wide = sum(core_t <= t for core_t in free_t), []
-        while free and ready:
+        free = sum(core_t <= t for core_t in free_t)
+        too_wide: list[tuple[int, int]] = []
+        while free and ready and not (self.in_order and (too_wide or ready[0][0] > self.begun[number])):
             entry = heapq.heappop(ready)
             need = self.tasks[entry[1]]
             width = min(need.cores, len(free_t))
             if width > free:
                 too_wide.append(entry)
                 continue
+            self.begun[number] += 1
             end_t = self.ends[entry[1]] = t + need.seconds_on(offer)
             free -= width
             free_t[:width] = [end_t] * width

@@ -8,11 +8,16 @@ from array import array
 import pytest
 from msgspec.structs import replace
 
-from tests.support.clouds.rented_cloud import SPOT, SURE, Cloud
+from tests.support.clouds.rented_cloud import KNOWN, SPOT, SURE, Cloud
 from tests.support.engine.wishes import plans_wanted
+from windfall import graph as graphs
 from windfall.core.events import (
     CheckpointSaved,
     JobChanged,
+    JobRules,
+    JobSealed,
+    JobShaped,
+    JobSubmitted,
     MachineNoticed,
     MachineRefused,
     MachineResumed,
@@ -20,6 +25,7 @@ from windfall.core.events import (
     PlanProposed,
     PricesReported,
     TaskClass,
+    TasksAdded,
     TasksEstimated,
 )
 from windfall.core.renting import machines, plans, views
@@ -57,6 +63,20 @@ def test_reserved_tasks_go_to_their_machine_alone_and_in_order() -> None:
     assert cloud.tasks("elsewhere", 4, 4) == []
     assert [task for _, task, _ in cloud.boot(1)] == [3, 1]
     assert [task for _, task, _ in cloud.boot(2)] == [0, 2]
+
+
+@pytest.mark.parametrize(("in_order", "begun"), [(False, [2]), (True, [])])
+def test_where_a_plan_keeps_the_order_a_core_waits_for_the_first_task_of_its_queue(in_order, begun) -> None:
+    cloud = Cloud()
+    shape = graphs.from_edges(3, [(0, 1)])
+    job = cloud.step(JobSubmitted(0.0, JobRules("flow", rent_from=["cloud"], deadline_s=3600.0), [KNOWN])).decided.job
+    cloud.step(JobShaped(0.0, job, shape.key, shape.offsets.tobytes(), shape.children.tobytes()))
+    cloud.step(TasksAdded(0.0, job, 3))
+    cloud.step(JobSealed(0.0, job))
+    queues = {"new-0": [0], "new-1": [1, 2]}
+    cloud.plan(cloud.state.bags[job], start=[SPOT, SURE], assign=queues, only_reserved=True, in_order=in_order)
+    assert [task for _, task, _ in cloud.boot(1)] == [0]
+    assert [task for _, task, _ in cloud.boot(2)] == begun
 
 
 def test_a_machine_gets_nothing_ahead_and_nothing_of_other_jobs() -> None:

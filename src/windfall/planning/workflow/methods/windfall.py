@@ -51,16 +51,16 @@ def windfall(problem: Problem, rng: np.random.Generator, looks: int = LOOKS) -> 
         def plan_part(part: Problem, share: float) -> Plan:
             if is_large:
                 part_looks = max(int(share * looks), LOOKS_PER_TASK_OF_A_PART * part.n)
-                planned = _planned(part, rng, part_looks, MIN_CONSTRUCTED_PLANS * part.n)
+                planned = planned_whole(part, rng, part_looks, MIN_CONSTRUCTED_PLANS * part.n)
             else:
                 part_looks = int(PARTS_LOOKS * looks) // len(parts)
-                planned = _planned(part, rng, part_looks, CONSTRUCTION_EFFORT // len(parts))
+                planned = planned_whole(part, rng, part_looks, CONSTRUCTION_EFFORT // len(parts))
             spent.append(planned.effort)
             return planned
 
         made = planned_by_parts(problem, parts, plan_part)
         more = [] if made is None else [made]
-    whole = _planned(problem, rng, looks, max(CONSTRUCTION_EFFORT, MIN_CONSTRUCTED_PLANS * problem.n), more)
+    whole = planned_whole(problem, rng, looks, max(CONSTRUCTION_EFFORT, MIN_CONSTRUCTED_PLANS * problem.n), more)
     return structs.replace(whole, effort=_with_parts(whole.effort, spent))
 
 
@@ -78,7 +78,7 @@ def _with_parts(whole: Effort | None, parts: Iterable[Effort | None]) -> Effort 
     )
 
 
-def _planned(
+def planned_whole(
     problem: Problem, rng: np.random.Generator, looks: int, effort: int, more: Sequence[Plan] = ()
 ) -> Plan:  # fmt: skip
     """Many constructed plans, those in `more`, and a search from the best.

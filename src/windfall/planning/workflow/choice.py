@@ -1,0 +1,121 @@
+"""The plan that a run of a workflow begins with: of several plans the one whose played runs cost least. Pure.
+
+The search counts a loss as the lost task run again. What a loss truly costs depends on what comes after the task, so
+the search is repeated with losses that weigh less and more, and on demand alone; then runs of each plan are played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from msgspec.structs import replace
+
+from windfall.planning.contract import SPOT, Snapshot, Task
+from windfall.planning.offers import GIB, Offer
+from windfall.planning.workflow.methods.windfall import CONSTRUCTION_EFFORT, planned_whole
+from windfall.planning.workflow.model import NEVER, US, Plan, Problem
+from windfall.planning.workflow.planners import plan as made_by
+from windfall.planning.workflow.rollouts import Bills, bills
+from windfall.planning.workflow.seats import Queues, Seat, cores_free, in_best_order
+from windfall.planning.workflow.sets import SetOffer
+
+LOSS_WEIGHTS = (0.3, 3.0)
+"""Of the expected cost of losses in the searches beside the first."""
+MORE_LOOKS = 1 / 3
+"""Effort of each of these searches over that of the first."""
+RUNS = 12
+"""Played runs of each plan."""
+MOST_TASKS_PLAYED = 300
+"""In larger workflows the first search decides: a played run takes seconds there."""
+LATER_BY_S = 1.0
+"""Machines that are not rented at once are rented this much later than planned."""
+
+
+def chosen(
+    problem: Problem, planner: str, rng: np.random.Generator, looks: int, reviewed: Callable[[Snapshot], Queues]
+) -> tuple[Plan, str]:
+    """The plan of this planner, of Windfall's own the cheapest in played runs; and why, if there was a choice."""
+    first = made_by(problem, planner, rng, looks)
+    if planner != "windfall" or not _may_lose(problem, first):
+        return first, ""
+    plans = [first]
+    for other, starts in _variants(problem, first):
+        made = planned_whole(other, rng, int(MORE_LOOKS * looks), CONSTRUCTION_EFFORT, starts)
+        if made.kept(problem) and all(made.cost_usd(problem) != each.cost_usd(problem) for each in plans):
+            plans.append(made)
+    if len(plans) == 1:
+        return first, ""
+    played = [_played(problem, made, reviewed, rng) for made in plans]
+    best = min(range(len(plans)), key=played.__getitem__)
+    return plans[best], _why(played.pop(best), played)
+
+
+def _why(best: Bills, others: Sequence[Bills]) -> str:
+    """`with losses it costs $0.9600 on average in played runs, 2 other plans $1.2900 and $1.0100`."""
+    usd = [f"${each.usd:.4f}" for each in others]
+    listed = " and ".join(filter(None, [", ".join(usd[:-1]), usd[-1]]))
+    which = f"{len(usd)} other plans" if len(usd) > 1 else "another plan"
+    return f"with losses it costs ${best.usd:.4f} on average in played runs, {which} {listed}"
+
+
+def _may_lose(problem: Problem, made: Plan) -> bool:
+    """Whether a machine of this plan may be lost, and whether that can be played."""
+    if problem.n > MOST_TASKS_PLAYED or any(isinstance(offer, SetOffer) for offer in problem.offers):
+        return False
+    spot = {number for number, offer in enumerate(problem.offers) if offer.market == SPOT}
+    used = {(made.leases[machine].offer, task) for task, machine in enumerate(made.machine)}
+    return any(offer in spot and problem.exposure.chance[offer, task] > 0.0 for offer, task in used)
+
+
+def _variants(problem: Problem, first: Plan) -> list[tuple[Problem, list[Plan]]]:
+    """The same problem with losses that weigh less or more, and without spot, each with plans to search from."""
+    exposure = problem.exposure
+    found: list[tuple[Problem, list[Plan]]] = []
+    for weight in LOSS_WEIGHTS:
+        loss_usd = [[weight * usd for usd in row] for row in exposure.loss_usd]
+        found.append((replace(problem, exposure=replace(exposure, loss_usd=loss_usd)), [first]))
+    duration = [
+        [NEVER] * problem.n if offer.market == SPOT else row
+        for offer, row in zip(problem.offers, problem.duration, strict=True)
+    ]
+    if all(min(column) < NEVER for column in zip(*duration, strict=True)):
+        found.append((replace(problem, duration=duration), []))
+    return found
+
+
+def _played(problem: Problem, made: Plan, reviewed: Callable[[Snapshot], Queues], rng: np.random.Generator) -> Bills:
+    snapshot = _snapshot(problem)
+    seats = seats_of(problem, made, problem.offers, range(problem.n), 0.0)
+    is_sure = all(problem.offers[lease.offer].market != SPOT for lease in made.leases)
+    return bills(snapshot, in_best_order(snapshot, seats), reviewed, 1 if is_sure else RUNS, rng)
+
+
+def _snapshot(problem: Problem) -> Snapshot:
+    """What a live planner is shown when the run begins."""
+    workflow = problem.workflow
+    tasks = {
+        number: Task(
+            number, workflow.runtime_s[number], workflow.memory_bytes[number] / GIB, workflow.classes[number],
+            cores=workflow.cores[number], resources=workflow.resources_of(number),
+        )
+        for number in range(problem.n)
+    }  # fmt: skip
+    after = {task: tuple(parents) for task, parents in enumerate(workflow.graph.parent_rows()) if parents}
+    return Snapshot(
+        t=0.0, deadline_t=problem.deadline / US, tasks=tasks, machines=(), offers=problem.offers, after=after,
+        total=problem.n, is_workflow=True,
+    )  # fmt: skip
+
+
+def seats_of(problem: Problem, made: Plan, offers: Sequence[Offer], ids: Sequence[int], t: float) -> list[Seat]:
+    """The machines of a plan with their queues; `ids`: the tasks by their number in the problem."""
+    seats = []
+    for place, lease in enumerate(made.leases):
+        mine = sorted((made.start[k], k) for k in range(problem.n) if made.machine[k] == place)
+        # A little later than planned: the first task of a later machine often ends exactly when the parent of its
+        # second does, and a core that is free before takes what was planned for the end.
+        at_t = t + lease.start / US + (LATER_BY_S if lease.start else 0.0)
+        offer = offers[lease.offer]
+        seats.append(Seat(f"new-{place}", offer, at_t, cores_free(offer, at_t), [ids[k] for _, k in mine], True))
+    return seats
