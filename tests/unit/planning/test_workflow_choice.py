@@ -48,6 +48,15 @@ def test_played_runs_count_every_loss_and_are_in_time():
     assert found.late == 0 and 1.1 * plan_usd < found.usd < 2.0 * plan_usd
 
 
+def test_the_last_cycle_of_a_lost_machine_is_free_in_played_runs_as_on_the_bill():
+    # Lost in their first hour, machines cost nothing; what runs again is billed by the hour, on spot or on demand.
+    problem = problem_of(rate=0.5, deadline_s=20_000.0)
+    hourly = tuple(replace(offer, cycle_s=3600.0) for offer in problem.offers)
+    billed = tuple(replace(offer, free_if_taken=False) for offer in hourly)
+    free_usd, all_usd = (played(make_problem(problem.workflow, offers, 20_000.0))[1].usd for offers in (hourly, billed))
+    assert free_usd < all_usd
+
+
 def test_the_plan_whose_played_runs_cost_least_is_chosen_and_says_so(monkeypatch):
     problem = problem_of(rate=1.0)
 

@@ -24,10 +24,11 @@ LOSS_WEIGHTS = (0.3, 3.0)
 """Of the expected cost of losses in the searches beside the first."""
 MORE_LOOKS = 1 / 3
 """Effort of each of these searches over that of the first."""
-RUNS = 12
-"""Played runs of each plan."""
-MOST_TASKS_PLAYED = 300
-"""In larger workflows the first search decides: a played run takes seconds there."""
+MOST_RUNS, TASKS_PLAYED = 12, 720
+"""Played runs of each plan: at most so many, and of a larger workflow so many tasks in all. The live planner has ten
+seconds for a plan."""
+MOST_TASKS = 100
+"""In larger workflows the first search decides."""
 LATER_BY_S = 1.0
 """Machines that are not rented at once are rented this much later than planned."""
 
@@ -61,7 +62,7 @@ def _why(best: Bills, others: Sequence[Bills]) -> str:
 
 def _may_lose(problem: Problem, made: Plan) -> bool:
     """Whether a machine of this plan may be lost, and whether that can be played."""
-    if problem.n > MOST_TASKS_PLAYED or any(isinstance(offer, SetOffer) for offer in problem.offers):
+    if problem.n > MOST_TASKS or any(isinstance(offer, SetOffer) for offer in problem.offers):
         return False
     spot = {number for number, offer in enumerate(problem.offers) if offer.market == SPOT}
     used = {(made.leases[machine].offer, task) for task, machine in enumerate(made.machine)}
@@ -88,7 +89,13 @@ def _played(problem: Problem, made: Plan, reviewed: Callable[[Snapshot], Queues]
     snapshot = _snapshot(problem)
     seats = seats_of(problem, made, problem.offers, range(problem.n), 0.0)
     is_sure = all(problem.offers[lease.offer].market != SPOT for lease in made.leases)
-    return bills(snapshot, in_best_order(snapshot, seats), reviewed, 1 if is_sure else RUNS, rng)
+    return bills(
+        snapshot,
+        in_best_order(snapshot, seats),
+        reviewed,
+        1 if is_sure else min(MOST_RUNS, TASKS_PLAYED // problem.n),
+        rng,
+    )
 
 
 def _snapshot(problem: Problem) -> Snapshot:

@@ -29,6 +29,7 @@ from windfall.planning.workflow.choice import chosen, seats_of
 from windfall.planning.workflow.model import Plan as Made
 from windfall.planning.workflow.model import Problem, Workflow, make_problem
 from windfall.planning.workflow.seats import (
+    TIME_RESERVE,
     Queues,
     Seat,
     at_risk,
@@ -48,8 +49,6 @@ from windfall.planning.workflow.seats import (
 
 MARGIN_S = 2.0
 """Idle machines are stopped this long before their next billing cycle."""
-TIME_RESERVE = 0.02
-"""Share of the time to the deadline that plans leave unused: for exchanges, slow disks and late boots."""
 REVIEW_SHARE = 0.5
 """Share of that reserve that a review may find used up before tasks are placed anew."""
 MOST_MENDS = 3

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from windfall.planning.contract import SPOT, Later, Machine, Phase, Running, Snapshot
 from windfall.planning.offers import Offer
-from windfall.planning.workflow.seats import Queues, Seat, pause_s, play
+from windfall.planning.workflow.seats import TIME_RESERVE, Queues, Seat, pause_s, play
 
 MOST_STEPS = 400
 """Losses and reviews of one run; where there are more, it counts as late."""
@@ -53,6 +53,8 @@ class _Run:
         """When each rented machine was requested."""
         self.used_t: dict[str, float] = {}
         review_t = math.inf
+        # The snapshot's deadline is that of plans; runs may use the reserve of time, too.
+        deadline_t = snapshot.begun_t + (snapshot.deadline_t - snapshot.begun_t) / (1.0 - TIME_RESERVE)
         for _ in range(MOST_STEPS):
             ends = play(self.snapshot, self.queues.seats, self.queues.in_order)
             if ends is None:
@@ -63,7 +65,7 @@ class _Run:
             t = min(lost_t, review_t)
             if t >= finish_t:
                 self._end(ends)
-                self.is_late = finish_t > snapshot.deadline_t + 1e-3
+                self.is_late = finish_t > deadline_t
                 return
             self.snapshot = self._at(t, ends)
             self.queues = reviewed(self.snapshot)
@@ -102,6 +104,16 @@ class _Run:
         at_t = self._requested_t(seat)
         return replace(seat, at_t=at_t, begun=False).extra_usd(max(until_t, at_t + seat.offer.lag_s))
 
+    def _lost_usd(self, seat: Seat, t: float) -> float:
+        """The bill of a machine that is reclaimed now: often without its last cycle."""
+        offer = seat.offer
+        held_s = t - self._requested_t(seat) - (0.0 if offer.bills_boot else offer.lag_s)
+        if held_s < offer.free_if_taken_within_s:
+            return 0.0
+        if not offer.free_if_taken:
+            return self._bill(seat, t)
+        return math.floor(max(held_s, offer.minimum_s) / offer.cycle_s + 1e-9) * offer.price_usd
+
     def _end(self, ends: dict[int, float]) -> None:
         for seat in self.queues.seats:
             until_t = self._last_t(seat, ends)
@@ -122,7 +134,7 @@ class _Run:
             held = [entry.task for entry in self._running(label)] + [task for task in seat.tasks if begun[task] <= t]
             self.used_t[label] = max([self.used_t.get(label, -math.inf), *(min(t, ends[task]) for task in held)])
             if at_t + self.until_t[label] <= t + 1e-9:
-                self.usd += self._bill(seat, t if held or seat.tasks else self.used_t[label])
+                self.usd += self._lost_usd(seat, t) if held or seat.tasks else self._bill(seat, self.used_t[label])
                 continue
             running = tuple(Running(task, ends[task] - t) for task in held if task in tasks)
             waiting = tuple(task for task in seat.tasks if begun[task] > t)

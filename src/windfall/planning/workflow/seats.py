@@ -16,6 +16,8 @@ from msgspec.structs import replace
 from windfall.planning.contract import ONDEMAND, SPOT, Phase, Snapshot, Task
 from windfall.planning.offers import Offer
 
+TIME_RESERVE = 0.02
+"""Share of the time to the deadline that plans leave unused: for exchanges, slow disks and late boots."""
 REVIEWS_PER_DEADLINE, MIN_REVIEW_S = 20, 1.0
 """Reviews without an event, because a late task causes none; and the least time between two."""
 
