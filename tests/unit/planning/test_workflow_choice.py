@@ -60,9 +60,9 @@ def test_the_last_cycle_of_a_lost_machine_is_free_in_played_runs_as_on_the_bill(
 def test_the_plan_whose_played_runs_cost_least_is_chosen_and_says_so(monkeypatch):
     problem = problem_of(rate=1.0)
 
-    def judged(problem, made, reviewed, rng):
+    def judged(problem, made, reviewed, runs, rng):
         on_spot = any(problem.offers[lease.offer].market == "spot" for lease in made.leases)
-        return Bills(0, 9.0 if on_spot else 4.0)
+        return Bills(0.0, 9.0 if on_spot else 4.0, runs)
 
     monkeypatch.setattr(choice, "_played", judged)
     made, why = first_plan(problem, "windfall", np.random.default_rng(0), 3000)
@@ -71,7 +71,12 @@ def test_the_plan_whose_played_runs_cost_least_is_chosen_and_says_so(monkeypatch
 
 
 def test_a_plan_that_is_never_late_goes_before_a_cheaper_one():
-    assert Bills(0, 2.0) < Bills(1, 1.0) < Bills(1, 1.5)
+    assert Bills(0.0, 2.0, 6) < Bills(0.1, 1.0, 6) < Bills(0.1, 1.5, 6)
+
+
+def test_more_runs_count_by_their_number():
+    both = Bills(0.5, 1.0, 2) + Bills(0.0, 4.0, 4)
+    assert (both.late, both.usd, both.runs) == (pytest.approx(1 / 6), pytest.approx(3.0), 6)
 
 
 def test_where_nothing_can_be_lost_there_is_nothing_to_play(monkeypatch):

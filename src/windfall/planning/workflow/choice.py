@@ -22,11 +22,11 @@ from windfall.planning.workflow.sets import SetOffer
 
 LOSS_WEIGHTS = (0.3, 3.0)
 """Of the expected cost of losses in the searches beside the first."""
-MORE_LOOKS = 1 / 3
+MORE_EFFORT = 1 / 6
 """Effort of each of these searches over that of the first."""
-MOST_RUNS, TASKS_PLAYED = 12, 720
-"""Played runs of each plan: at most so many, and of a larger workflow so many tasks in all. The live planner has ten
-seconds for a plan."""
+FIRST_RUNS, MOST_RUNS, TASKS_PLAYED = 6, 40, 1_000
+"""Played runs of each plan, and of the two that are the best so far: at most so many, and so many tasks in all. A bill
+is often one of two, with a loss and without; and the live planner has ten seconds for a plan."""
 MOST_TASKS = 100
 """In larger workflows the first search decides."""
 LATER_BY_S = 1.0
@@ -42,13 +42,18 @@ def chosen(
         return first, ""
     plans = [first]
     for other, starts in _variants(problem, first):
-        made = planned_whole(other, rng, int(MORE_LOOKS * looks), CONSTRUCTION_EFFORT, starts)
+        made = planned_whole(other, rng, int(MORE_EFFORT * looks), int(MORE_EFFORT * CONSTRUCTION_EFFORT), starts)
         if made.kept(problem) and all(made.cost_usd(problem) != each.cost_usd(problem) for each in plans):
             plans.append(made)
     if len(plans) == 1:
         return first, ""
-    played = [_played(problem, made, reviewed, rng) for made in plans]
-    best = min(range(len(plans)), key=played.__getitem__)
+    played = [_played(problem, made, reviewed, FIRST_RUNS, rng) for made in plans]
+    finalists = sorted(range(len(plans)), key=played.__getitem__)[:2]
+    more = min(MOST_RUNS, TASKS_PLAYED // problem.n) - FIRST_RUNS
+    for place in finalists:
+        if more > 0 and _uses_spot(problem, plans[place]):
+            played[place] += _played(problem, plans[place], reviewed, more, rng)
+    best = min(finalists, key=played.__getitem__)
     return plans[best], _why(played.pop(best), played)
 
 
@@ -85,17 +90,18 @@ def _variants(problem: Problem, first: Plan) -> list[tuple[Problem, list[Plan]]]
     return found
 
 
-def _played(problem: Problem, made: Plan, reviewed: Callable[[Snapshot], Queues], rng: np.random.Generator) -> Bills:
+def _played(
+    problem: Problem, made: Plan, reviewed: Callable[[Snapshot], Queues], runs: int, rng: np.random.Generator
+) -> Bills:
     snapshot = _snapshot(problem)
     seats = seats_of(problem, made, problem.offers, range(problem.n), 0.0)
-    is_sure = all(problem.offers[lease.offer].market != SPOT for lease in made.leases)
     return bills(
-        snapshot,
-        in_best_order(snapshot, seats),
-        reviewed,
-        1 if is_sure else min(MOST_RUNS, TASKS_PLAYED // problem.n),
-        rng,
-    )
+        snapshot, in_best_order(snapshot, seats), reviewed, runs if _uses_spot(problem, made) else 1, rng
+    )  # fmt: skip
+
+
+def _uses_spot(problem: Problem, made: Plan) -> bool:
+    return any(problem.offers[lease.offer].market == SPOT for lease in made.leases)
 
 
 def _snapshot(problem: Problem) -> Snapshot:

@@ -23,11 +23,18 @@ MOST_STEPS = 400
 
 
 class Bills(Struct, frozen=True, order=True):
-    """What several played runs came to."""
+    """What several played runs came to; the smaller, the better."""
 
-    late: int
+    late: float
+    """Share of them that were late."""
     usd: float
     """The mean."""
+    runs: int
+
+    def __add__(self, other: Bills) -> Bills:
+        runs = self.runs + other.runs
+        late, usd = self.late * self.runs + other.late * other.runs, self.usd * self.runs + other.usd * other.runs
+        return Bills(late / runs, usd / runs, runs)
 
 
 def bills(
@@ -35,7 +42,7 @@ def bills(
 ) -> Bills:
     """Bills of `runs` runs that begin with these queues, whose machines are lost at the rates of their offers."""
     found = [_Run(snapshot, queues, reviewed, rng) for _ in range(runs)]
-    return Bills(sum(run.is_late for run in found), math.fsum(run.usd for run in found) / runs)
+    return Bills(sum(run.is_late for run in found) / runs, math.fsum(run.usd for run in found) / runs, runs)
 
 
 class _Run:
