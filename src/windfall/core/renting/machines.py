@@ -25,6 +25,7 @@ from windfall.core.jobs import attempts, stops
 from windfall.core.liveness import leases, lessons
 from windfall.core.matching.units import FreeUnits
 from windfall.core.state.hosts.hosts import Host
+from windfall.core.state.jobs import columns
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.renting import fleet
 from windfall.core.state.renting.fleet import (
@@ -118,7 +119,7 @@ def reserved_for(state: State, machine: MachineState, host: Host, room: int) -> 
         number = bag.columns.attempts[task] + 1
         width, need = max(1, ceil(rules.cpus)), bag.memory_for(task, number)
         if used + width > room or (host.memory_bytes and need > memory_free) or bag.is_held(task):
-            if in_order and place >= len(second):
+            if in_order and place >= len(second) and _is_waited_for(bag, task, bool(host.held or picked)):
                 break
             continue
         units: Units = ()
@@ -133,6 +134,14 @@ def reserved_for(state: State, machine: MachineState, host: Host, room: int) -> 
         why = SECOND_ATTEMPT if place < len(second) else AGAIN if number > 1 else FRESH
         picked.append(Assigned(bag.number, task, 1, number, None, why, None, units))
     return picked, used
+
+
+def _is_waited_for(bag: Bag, task: int, is_busy: bool) -> bool:
+    """Whether the first task of a queue that is kept in order holds up those behind it: it will be able to begin.
+
+    Not if its parent may be one that has failed, nor if it is too large for a machine on which nothing runs.
+    """
+    return not (bag.counts[columns.FAILED] or bag.counts[columns.CANCELLED]) if bag.is_held(task) else is_busy
 
 
 # --- what happens to machines ---------------------------------------------------------------------------------------

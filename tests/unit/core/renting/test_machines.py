@@ -79,6 +79,22 @@ def test_where_a_plan_keeps_the_order_a_core_waits_for_the_first_task_of_its_que
     assert [task for _, task, _ in cloud.boot(2)] == begun
 
 
+def test_a_queue_in_order_does_not_wait_for_a_task_that_can_never_begin() -> None:
+    cloud = Cloud()
+    shape = graphs.from_edges(4, [(0, 1)])
+    once = replace(KNOWN, max_failures=1)
+    job = cloud.step(JobSubmitted(0.0, JobRules("flow", rent_from=["cloud"], deadline_s=3600.0), [once])).decided.job
+    cloud.step(JobShaped(0.0, job, shape.key, shape.offsets.tobytes(), shape.children.tobytes()))
+    cloud.step(TasksAdded(0.0, job, 4))
+    cloud.step(JobSealed(0.0, job))
+    queues = {"new-0": [0, 3], "new-1": [1, 2]}
+    cloud.plan(cloud.state.bags[job], start=[SPOT, SURE], assign=queues, only_reserved=True, in_order=True)
+    first, _ = cloud.boot(1)
+    assert cloud.boot(2) == []
+    cloud.report(cloud.state.fleet.machines[1].host_name, first, cause="exit")
+    assert [task for _, task, _ in cloud.boot(2)] == [2], "its parent has failed for good"
+
+
 def test_a_machine_gets_nothing_ahead_and_nothing_of_other_jobs() -> None:
     cloud = Cloud()
     bag, other = cloud.rent(5), cloud.submit(3)
