@@ -34,7 +34,7 @@ def counted_outputs(
     for first in range(0, len(counted), PAGE):
         if size > most_bytes:
             return found, first
-        attempts = dict(counted[first : first + PAGE])
+        attempts = {task: attempt for task, attempt in counted[first : first + PAGE] if task not in found}
         for row in output_rows(store, job, list(attempts)):
             if attempts[row.task] == row.attempt:
                 found[row.task] = row.data

@@ -130,6 +130,10 @@ def test_results_read_no_more_outputs_than_fit_into_their_answer(server, monkeyp
             seen += [(row[0], int(bytes(rest[100 * n : 100 * (n + 1)]))) for n, row in enumerate(header["rows"])]
             at = header["next"] if path == "results" else header["position"]
         assert seen == [(task, task) for task in range(200)]
+    read.clear()
+    named = ",".join(["7"] * 10 * PAGE)
+    assert server.call("GET", f"/v1/jobs/{job}/results?tasks={named}")[0] == 200
+    assert sum(read) == 1, "what is asked for many times is read once"
 
 
 def test_the_story_of_a_task_keeps_the_end_of_what_its_attempts_wrote(server, monkeypatch):
