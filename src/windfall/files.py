@@ -6,11 +6,14 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 from windfall.errors import BadInput
 
 ANOTHER = "name another file"
+_numbers = count()
+"""Threads of one program may write to one folder at once."""
 
 
 def check_writable(path: str | Path) -> None:
@@ -66,7 +69,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
         target = target.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
         # The ending stays last: some writers choose the kind of file by it.
-        unfinished = target.with_name(f".windfall-{os.getpid()}{target.suffix[:20]}")
+        unfinished = target.with_name(f".windfall-{os.getpid()}-{next(_numbers)}{target.suffix[:20]}")
         try:
             yield unfinished
             if target.exists():

@@ -72,3 +72,10 @@ def test_a_folder_is_refused_where_a_file_is(tmp_path):
             check_folder(place)
     check_folder(tmp_path / "not" / "yet")
     assert not (tmp_path / "not").exists()
+
+
+def test_two_files_of_one_folder_are_written_at_once(tmp_path):
+    with replacing(tmp_path / "a") as first, replacing(tmp_path / "b") as second:
+        first.write_text("a")
+        second.write_text("b")
+    assert [(tmp_path / name).read_text() for name in "ab"] == ["a", "b"]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
+
 from tests.support.server.asgi import InProcess
 from windfall.core.events import FleetCreated
 from windfall.core.state.renting.fleets import FleetRules
 from windfall.server.hooks.follower import Follower, Told
+from windfall.server.http.submission import let_go
 
 ASKED = ["", "/tasks", "/results", "/explain", "/cost", "/spec", "/output/0", "/pools", "/pictures", "/completed"]
 
@@ -50,6 +53,26 @@ def test_a_forgotten_job_is_gone_from_state_and_store_also_after_a_restart(tmp_p
         assert "JobForgotten" in kinds and "JobSubmitted" in kinds
         assert server.submit() == other + 1
         server.check()
+
+
+@pytest.mark.parametrize("path", ["/results", "/completed", "/output/0", "/explain?task=0"])
+def test_a_job_that_is_forgotten_while_its_results_are_read_is_not_found(tmp_path, monkeypatch, path):
+    """They were shown as done, and as having left nothing behind."""
+    with InProcess(tmp_path) as server:
+        job, loop = ended(server), server._runner.get_loop()
+
+        def once_it_is_gone(read):
+            def reads(*given):
+                if job in server.service.state.bags:
+                    asyncio.run_coroutine_threadsafe(let_go(server.service, job), loop).result(20.0)
+                return read(*given)
+
+            return reads
+
+        for name in ("outputs", "output"):
+            monkeypatch.setattr(server.store, name, once_it_is_gone(getattr(server.store, name)))
+        status, answer = server.call("GET", f"/v1/jobs/{job}{path}")
+        assert (status, json.loads(answer)["code"]) == (404, "job-forgotten")
 
 
 def test_a_job_that_runs_is_not_forgotten_and_keeps_its_rows(tmp_path):

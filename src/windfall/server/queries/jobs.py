@@ -273,6 +273,7 @@ async def _rows(service: Service, bag: Bag, tasks: list[int]) -> tuple[list[list
     heads = [_head(service, bag, task) for task in tasks]
     counted = [(head[0], head[2] or 0) for head in heads]
     outputs, read = await asyncio.to_thread(counted_outputs, service.store, bag.number, counted, MAX_FRAME_BYTES)
+    service.bag(str(bag.number))  # forgotten meanwhile: not found, rather than results that left nothing behind
     returns_values = _returns_values(service, bag)
     rows: list[list[Any]] = []
     attachments: list[bytes] = []
@@ -320,7 +321,9 @@ async def _last_words(service: Service, bag: Bag, tasks: list[int]) -> dict[tupl
             found[row.task, row.attempt] = (b"", stderr[-MOST_LAST_BYTES:], b"", more)
         return found
 
-    return await asyncio.to_thread(read)
+    found = await asyncio.to_thread(read)
+    service.bag(str(bag.number))  # it may have been forgotten meanwhile
+    return found
 
 
 def frame(header: Json, attachments: list[bytes]) -> Response:
@@ -353,6 +356,7 @@ async def output(service: Service, request: Request) -> Response:
         text = ""
     else:
         data = await asyncio.to_thread(service.store.output, *key)
+        service.bag(str(bag.number))  # it may have been forgotten meanwhile
         full = _unpack(data) if data else NO_OUTPUT
         out_at, err_at = out_from, err_from
         stdout, stderr = full[0][out_from:], full[1][err_from:]
