@@ -27,6 +27,9 @@ USUAL_INTERRUPTIONS_PER_H = 0.5
 USUAL_RESUMES_PER_H = 2.0
 USUAL_WEIGHT = 0.3
 """Weight, in events, of the usual rates. It is small: real rates range from 0.1 to 10 per hour."""
+USUAL_HIBERNATIONS_WEIGHT = 0.1
+"""The same for hibernations, of which no series are published. A gamma law of this weight and a mean of 0.5 per hour
+reaches up to about 5 per hour; one with a weight of 0.3 hardly to 2, and unlearns that too slowly."""
 GUESS_WEIGHT = 4.0
 """Weight, in events, of a rate that the offer states."""
 POOL_WEIGHT = 4.0
@@ -146,7 +149,8 @@ class Learner:
         guess = max(offer.interruptions_per_h or 0.0, 1e-3) if known else USUAL_INTERRUPTIONS_PER_H
         is_flat = known or offer.when_taken != "terminate"
         seen, pool = self._of(offer.key, own, is_flat), self._pool(offer.pool, is_flat)
-        level = _two_layers(guess / HOUR_S, GUESS_WEIGHT if known else USUAL_WEIGHT, pool.total, seen.total)
+        usual_weight = USUAL_WEIGHT if offer.when_taken == "terminate" else USUAL_HIBERNATIONS_WEIGHT
+        level = _two_layers(guess / HOUR_S, GUESS_WEIGHT if known else usual_weight, pool.total, seen.total)
         by_age = _by_age(level, _shape(is_flat), pool, seen)
         now_t = self.t if self.t is not None else own.counts.seen_t or 0.0 if own.counts is not None else 0.0
         by_age = by_age * _now_factor(own, by_age, seen.weight, now_t)
