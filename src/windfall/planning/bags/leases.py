@@ -77,6 +77,8 @@ class Leases:
         self._terms: tuple[Needs, float, int] | None = None
         """What the kept prices were last compared with."""
         self._mean_s, self._mean_of, self._is_large = 0.0, -1, False
+        self._lost: tuple[tuple[int, int], float] = ((-1, -1), 0.0)
+        """Tasks that spot is expected to lose, and for which numbers of tasks left and of machines that was counted."""
 
     def choices(self, left: Sequence[int], useless: Useless) -> list[Choice]:
         """A longer lease of each machine, and `LEASE_LENGTHS_TRIED` leases of a new machine of each offer."""
@@ -187,6 +189,21 @@ class Leases:
                     break
         return [choice for choice in found.values() if choice is not None]
 
+    def _returning(self, count: int, keep_t: float) -> float:
+        """Tasks that spot machines are expected to lose, and that spare time of an on-demand lease can serve.
+
+        A task that could begin again on spot for less than on demand counts for less.
+        """
+        decided, prices = self._pass, self._prices
+        if not decided.risk_weight or count > MAX_TASKS_PACKED_EXACTLY:
+            return 0.0
+        known_for = (count, len(decided.bins))
+        if self._lost[0] != known_for:
+            self._lost = (known_for, decided.expected_lost())
+        cell = prices.cell((decided.t + min(keep_t, decided.by_t)) / 2)
+        ondemand_usd = float(prices.ondemand_usd[cell])
+        return self._lost[1] * float(prices.waiting_usd[cell]) / ondemand_usd if ondemand_usd > 0.0 else 0.0
+
     def _mean_of_rest(self, left: Sequence[int], count: int) -> float:
         """The mean run time of the tasks that are left, or of all if the pass prices by that."""
         if not self._pass.price_by_rest:
@@ -252,7 +269,7 @@ class Leases:
         if fitting <= 0.0:
             return 0.0, None
         fitting = max(fitting, 1.0)
-        tasks = min(fitting, float(count))
+        tasks = min(fitting, count + (self._returning(count, bin.keep_t) if bin.offer.market != SPOT else 0.0))
         risk_usd = 0.0
         if bin.offer.market == SPOT and decided.risk_weight:
             begin_t = min(bin.free_t)

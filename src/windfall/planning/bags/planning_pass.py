@@ -389,7 +389,8 @@ class PlanningPass:
         """The cheapest per task; among spot leases at most `EARLY_SPOT_PREMIUM` dearer, the one that starts first."""
         least_usd = min([choice.per_task_usd for choice in choices])
         equal = [choice for choice in choices if choice.per_task_usd == least_usd]
-        cheapest = min(equal, key=lambda c: (c.bin.offer.key, c.bin.keep_t))
+        # A longer lease of a machine that runs is paid for later, and needs no boot.
+        cheapest = min(equal, key=lambda c: (c.bin.is_new, c.bin.offer.key, c.bin.keep_t))
         # An interruption that is not billed costs only time: no need to start early.
         is_free = cheapest.bin.offer.when_taken == "terminate" and cheapest.bin.offer.free_if_taken
         if cheapest.bin.offer.market == ONDEMAND or is_free:
@@ -489,6 +490,20 @@ class PlanningPass:
             seconds = self.items[entry.item].task.seconds_on(bin.offer)
             usd += entry.count * self.risk_usd(bin, (entry.start_t + seconds + entry.end_t) / 2)
         return usd
+
+    def expected_lost(self) -> float:
+        """The expected number of tasks on spot machines, running or placed, that are lost for good."""
+        lost = 0.0
+        for bin in self.bins:
+            # Nothing is known of the rates of an offer that is no longer there.
+            if bin.offer.market != SPOT or bin.offer.key not in self.prices.rates:
+                continue
+            rate = self.prices.rates[bin.offer.key].interrupts_per_s
+            left_s = [entry.left_s for entry in self.awake[bin.name].running] if bin.name in self.awake else []
+            number = math.fsum(self._lost(bin, entry) for entry in bin.placed)
+            number += math.fsum(-math.expm1(-rate * seconds) for seconds in left_s)
+            lost += number * self.prices.given_up_share(bin.offer)
+        return lost
 
     def _lost(self, bin: Bin, entry: Placed) -> float:
         """The expected number of these tasks that are interrupted."""
