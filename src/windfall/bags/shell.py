@@ -32,8 +32,8 @@ def needs_shell(line: str) -> bool:
 
 
 def has_shell_words(command: str) -> bool:
-    """Is a command with parameters plainly meant for a shell, to which it is never given?"""
-    return not _SHELL_WORDS.isdisjoint(command.split())
+    """Is a command with parameters plainly meant for a shell, to which it is never given? Quoted words are data."""
+    return not _SHELL_WORDS.isdisjoint(_WORD.findall(command))
 
 
 def argv_of(line: str) -> list[str]:

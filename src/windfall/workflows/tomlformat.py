@@ -32,6 +32,7 @@ import msgspec
 
 from windfall.bags.scripts import PREFIX, guard
 from windfall.bags.shell import argv_of, has_shell_words, is_balanced, needs_shell, split
+from windfall.bags.spec import bad_field
 from windfall.errors import BadInput
 from windfall.resources import GPUS
 from windfall.units import parse_bytes, parse_duration
@@ -68,6 +69,12 @@ class _Task(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 _FIELDS = [field.encode_name for field in msgspec.structs.fields(_Task)]
+_ELSEWHERE = {
+    "each": "map", "foreach": "map", "matrix": "map", "cmd": "command", "run": "command", "shell": "command",
+    "script": "command", "needs": "after", "parents": "after", "depends": "after", "depends_on": "after",
+    "threads": "cpus", "mem": "memory", "retries": "max_failures", "timeout": "wall",
+}  # fmt: skip
+"""What other formats call a field."""
 
 
 def parse(text: bytes, source: str, exists: Callable[[str], bool]) -> WorkflowSpec:
@@ -104,9 +111,11 @@ def _expand(table: Any, place: str, source: str) -> list[TaskSpec]:
     try:
         task = msgspec.convert(table, _Task)
     except msgspec.ValidationError as error:
-        near = [get_close_matches(field, _FIELDS, n=1) for field in table if field not in _FIELDS]
-        hint = f"did you mean '{near[0][0]}'?" if near and near[0] else "fields: " + ", ".join(_FIELDS)
-        raise BadInput(f"{source}: {place}: {error}", hint=hint) from None
+        wrong = bad_field(error, f"{source}: {place}")
+        unknown = [field for field in table if field not in _FIELDS]
+        near = [_ELSEWHERE.get(field) or next(iter(get_close_matches(field, _FIELDS, n=1)), "") for field in unknown]
+        hint = f"did you mean '{near[0]}'?" if near and near[0] else "fields: " + ", ".join(_FIELDS)
+        raise BadInput(wrong.message, hint=hint if unknown else wrong.hint) from None
     _check_numbers(task, place, source)
     columns = {key: _values(value, key, place, source) for key, value in task.map.items()}
     rows = [dict(zip(columns, row, strict=True)) for row in itertools.product(*columns.values())]

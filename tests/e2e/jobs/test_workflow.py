@@ -110,6 +110,7 @@ def test_a_failed_task_holds_up_what_waits_for_it_and_retry_takes_it_up_again(sh
     ended = run(shell)
     assert ended.code == 1
     assert "3 done, 1 failed, 2 blocked " in ended.out and "task count-2" in ended.out
+    assert "task count-2 wrote nothing" in shell.windfall("logs", "last", "count-2").err
     told = shell.windfall("explain", "last.goodbye").out
     assert "task goodbye of job 1 'count' is blocked" in told
     assert "it waits for 1 of 1 parent: sum; blocked by count-2, which failed" in told

@@ -70,7 +70,7 @@ def test_a_wrong_workflow_is_refused_with_the_file_and_the_place(tmp_path, tasks
     path = wfformat(tmp_path, tasks, files=[])
     with pytest.raises(BadInput) as refused:
         read(path)
-    assert all(word in refused.value.message for word in [str(path), *words])
+    assert all(word in str(refused.value) for word in [str(path), *words])
 
 
 def test_a_map_makes_one_task_per_combination_and_a_pattern_waits_for_them_all(tmp_path):
@@ -102,7 +102,11 @@ def test_a_map_makes_one_task_per_combination_and_a_pattern_waits_for_them_all(t
         ('[[task]]\nname="a"\nafter="b"', ["task[0] 'a'", "'b'"]),
         ('[[task]]\nname="a"\nafter="b-*"', ["task[0] 'a'", "b-*"]),
         ('[[task]]\nname="a"\ncomand="x"', ["task[0] 'a'", "comand"]),
+        ('[[task]]\nname="a"\neach={y=[1]}', ["task[0] 'a': unknown field 'each'", "did you mean 'map'?"]),
+        ('[[task]]\nname="a"\nneeds=["b"]', ["unknown field 'needs'", "did you mean 'after'?"]),
+        ('[[task]]\nname="a"\ncpus="two"', ["task[0] 'a': cpus must be a whole number, not a text"]),
         ('[[task]]\nname="a-{x}"\nmap={y=[1]}', ["task[0]", "{x}"]),
+        ('[[task]]\nname="a-{x}"\nmap={x=[1]}\ncommand="cat {x} > y"', ["is not given to a shell"]),
         ('[[task]]\nname="a"\nmap={y=[1,2]}', ["same name"]),
         ('[[task]]\nname="a"\nmap={y="3-1"}', ["map.y"]),
         ('[[task]]\nname="a"\ninputs=["ghost"]', ["'ghost'"]),
@@ -118,7 +122,7 @@ def test_a_wrong_workflow_toml_is_refused_with_the_file_and_the_place(tmp_path, 
     path = toml(tmp_path, text)
     with pytest.raises(BadInput) as refused:
         read(path)
-    assert all(word in refused.value.message for word in [str(path), *words])
+    assert all(word in str(refused.value) for word in [str(path), *words])
 
 
 def test_tasks_say_cpus_and_estimate_as_job_files_do(tmp_path):
@@ -220,6 +224,12 @@ def test_a_parameter_of_a_map_is_data_in_a_script(tmp_path):
     (task,) = read(path).tasks
     assert task.command == ("sh", "-c", 'echo "${WINDFALL_ARG_1}"')
     assert task.env == {"WINDFALL_ARG_1": "$(id)"}
+
+
+def test_a_shell_that_a_mapped_command_calls_itself_may_have_any_script(tmp_path):
+    path = toml(tmp_path, """[[task]]\nname="a-{x}"\nmap={x=[1]}\ncommand="sh -c 'test {x} && cat {x} > y'"\n""")
+    (task,) = read(path).tasks
+    assert task.command[:2] == ("sh", "-c") and "&& cat" in task.command[2]
 
 
 def test_job_files_and_workflows_are_told_apart(tmp_path):

@@ -177,7 +177,9 @@ def plan_lines(plan: Json) -> list[str]:
     expected = f"; expected {show_usd(plan['cost_usd'])} in all" if plan["cost_usd"] is not None else ""
     expected += f", done about {moment(plan['finish_s'])}" if plan["finish_s"] is not None else ""
     found = [f"{moment(plan['t'])}  {', '.join(did) or 'nothing was done'}{expected}"]
-    found += [f"          because {reason_words(text)}" for text in plan["because"]]
+    for text in map(reason_words, plan["because"]):
+        # What was done stands in the first line; "rent 2 machines: the cheapest way" says it with its reason.
+        found.append(f"          {'' if text.startswith(('rent ', 'safe ')) else 'because '}{text}")
     found += [f"          for comparison, {other['what']}: {show_usd(other['cost_usd'])}" for other in plan["rejected"]]
     found += [f"          refused: {text}" for text in refusals(plan["refused"])]
     return found + ([f"          {plan['error']}"] if plan["error"] else [])

@@ -60,7 +60,8 @@ def logs(job: str, task: list[int | str] | None, follow: bool, place: Place, as_
             refuse_endless(client, found, place)
             found.check = lambda: refuse_endless(client, found, place)
         if number is not None:
-            _print_one(found, number, follow, as_json)
+            typed = str(one) if one is not None else job.rpartition(".")[2]
+            _print_one(found, number, typed, follow, as_json)
             return
         if task is not None and follow:
             raise BadInput("-f follows one task, or all of them", hint=f"try: windfall logs {job} {task[0]} -f")
@@ -68,8 +69,8 @@ def logs(job: str, task: list[int | str] | None, follow: bool, place: Place, as_
             _print_lines(ended, as_json)
 
 
-def _print_one(job: Job, task: int, follow: bool, as_json: bool) -> None:
-    """The output of a task, from its beginning; while it runs, as far as it is known."""
+def _print_one(job: Job, task: int, typed: str, follow: bool, as_json: bool) -> None:
+    """The output of a task, from its beginning; while it runs, as far as it is known. `typed`: what it was called."""
     stdout_at = stderr_at = 0
     attempt: int | None = None
     while True:
@@ -85,11 +86,11 @@ def _print_one(job: Job, task: int, follow: bool, as_json: bool) -> None:
         # Where the answer begins may lie behind what was asked for: the middle of a long output is not kept.
         stdout_at, stderr_at = part["stdout_at"] + part["n_stdout"], part["stderr_at"] + part["n_stderr"]
         if part["ended"] or not follow:
-            _say_why_silent(part, task, stdout_at + stderr_at, as_json)
+            _say_why_silent(part, typed, stdout_at + stderr_at, as_json)
             return
 
 
-def _say_why_silent(part: Json, task: int, written_bytes: int, as_json: bool) -> None:
+def _say_why_silent(part: Json, task: str, written_bytes: int, as_json: bool) -> None:
     """Of a task that failed without a word: why. To standard error: it is no output of the task."""
     if written_bytes or as_json:
         return

@@ -323,7 +323,7 @@ def _compared(asked: Asked, said_s: float | None) -> tuple[float, Compared]:
             confidences = [_confidence(text) for text in texts]
         else:
             raise BadInput(
-                f"--what-if {asked.what_if}",
+                f"--what-if {asked.what_if}: deadlines or confidences can be compared",
                 hint="as in: --what-if deadline=1h,2h,4h, or --what-if confidence=0.8,0.95,0.99",
             )
     deadline_s = _from_now_s(asked.deadline, "--deadline") if asked.deadline else said_s

@@ -131,7 +131,7 @@ def lines(told: Json, made: Forecast | None, now_s: float) -> list[str]:
         f"  asked for   {_percent(told['confidence'])} chance of being in time",
     ]
     if made is not None:
-        found += [*_money_and_time(told), *_machine_lines(told), *_why(told["first_plan"])]
+        found += [*_money_and_time(told), *_machine_lines(told), *_why(told)]
     else:
         found.append(f"  impossible: the earliest possible deadline is {show_duration(told['earliest_s'])} from now")
     if told["what_if"]:
@@ -192,6 +192,8 @@ def _machine_lines(told: Json) -> list[str]:
     machines, first = told["machines"], told["first_plan"]
     now = " + ".join(f"{start['count']} {start['offer']}" for start in first["start"]) if first else ""
     text = f"{now or 'none'} at first, at most {machines['at_once']} at once"
+    if now and told["budget_usd"] is not None and not machines["at_once"]:
+        return ["  machines    none: the budget does not pay for the first cycle of one"]
     if machines["interrupted"]:
         text += (
             f"; per run {machines['interrupted']:.3g} interruptions and {machines['tasks_lost']:.3g} restarted tasks"
@@ -211,9 +213,10 @@ def sparks(values: list[float], most: float) -> str:
     )
 
 
-def _why(first: Json | None) -> list[str]:
-    if first is None:
-        return []
+def _why(told: Json) -> list[str]:
+    first = told["first_plan"]
+    if first is None or (first["start"] and told["budget_usd"] is not None and not told["machines"]["at_once"]):
+        return []  # a plan that the budget let nobody carry out explains nothing
     found = [f"  why         {first['stepped_in']}"] if first["stepped_in"] else []
     reasons = [reason_words(text, lambda t: f"for {show_duration(t)}") for text in first["because"][:_MOST_REASONS]]
     found += [f"  {'why' if not place else '':<12}{text}" for place, text in enumerate(reasons)]

@@ -51,7 +51,9 @@ def list_(place: Place, as_json: bool) -> None:
         told = {"pools": pools, "renting": renting, "offers": rented["offers"], "strangers": rented["strangers"]}
         print_json(told)
         return
-    if not pools and not renting:
+    if not pools and not renting and rented["offers"]:
+        click.echo("no pools are configured now; machines were rented here by these offers:")
+    elif not pools and not renting:
         click.echo("no pools are configured: workers are started by hand.  try: windfall pool add here limit=4")
     if pools:
         heads = ["pool", "kind", "limit", "running", "pending", "free slots", "wanted slots", "$ per hour", "remark"]

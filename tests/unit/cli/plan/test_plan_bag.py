@@ -129,6 +129,13 @@ def test_a_budget_that_is_not_enough_is_said(plan):
     ended = plan("--deadline", "2h", "--budget", "0.01", "--market", "on-demand")
     assert ended.code == 4
     assert "a budget of $0.01 is not enough in 1 of 1 runs" in ended.err
+    assert "machines    none: the budget does not pay for the first cycle of one" in ended.out
+    assert "rent " not in ended.out, "nothing can be rented, so nothing is advised"
+
+
+def test_what_cannot_be_compared_is_said(plan):
+    ended = plan("--deadline", "2h", "--what-if", "budget=1,2")
+    assert ended.code == 2 and "--what-if budget=1,2: deadlines or confidences can be compared" in ended.err
 
 
 def test_without_on_demand_machines_it_is_said_that_nothing_can_be_promised(plan):

@@ -166,12 +166,12 @@ def test_the_headline_of_a_bill_says_spent_to_come_and_predicted():
 def test_a_plan_tells_what_it_did_why_and_what_else_would_cost():
     told = {
         "t": NOW, "started": [{"machine": 1, "offer": "spot-2", "price_usd": 0.03}] * 2, "stopped": [5], "moved": [3],
-        "because": ["the cheapest room"], "refused": ["start od-2: all 4 are rented"], "error": "", "cost_usd": 1.19,
+        "because": ["the job has ended", "rent 2 'spot-2' machines: the cheapest way to run 8 tasks"], "refused": ["start od-2: all 4 are rented"], "error": "", "cost_usd": 1.19,
         "finish_s": NOW + 60, "rejected": [{"what": "all on-demand", "cost_usd": 1.48}],
     }  # fmt: skip
     lines = "\n".join(explain.plan_lines(told))
     assert "started 2 spot-2, gave back m5, moved 1 task from hibernated machines; expected $1.19 in all" in lines
-    assert "because the cheapest room" in lines
+    assert "because the job has ended" in lines and "because rent" not in lines and "rent 2 'spot-2'" in lines
     assert "for comparison, all on-demand: $1.48" in lines
     assert "refused: start od-2: all 4 are rented" in lines
     json.dumps(told)
