@@ -26,16 +26,28 @@ def command(ctx: click.Context, as_json: bool) -> None:
         if name == "all":
             continue
         show(f"bench {name}")
-        ran = subprocess.run(
-            [sys.executable, "-m", "windfall", "bench", name, "--json"], capture_output=True, text=True
-        )
+        code, said, errors = _ran(name)
         show("")
-        if ran.returncode:
+        if code:
             failed.append(name)
-            click.echo(f"windfall: bench {name} failed: {ran.stderr.strip()[-300:]}", err=True)
+            click.echo(f"windfall: bench {name} failed: {errors.strip()[-300:]}", err=True)
         elif as_json:
-            click.echo(ran.stdout.strip())
+            click.echo(said.strip())
         else:
             click.echo(f"{name}: {BENCHES[name][2]}")
-            report(json.loads(ran.stdout), as_json=False)
+            report(json.loads(said), as_json=False)
     ctx.exit(1 if failed else 0)
+
+
+def _ran(name: str) -> tuple[int, str, str]:
+    """Exit code and output of a benchmark. At Ctrl-C it is told to end once, and ends what it has started."""
+    pipe = subprocess.PIPE
+    words = [sys.executable, "-m", "windfall", "bench", name, "--json"]
+    process = subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, process_group=0)
+    try:
+        said, errors = process.communicate()
+    except BaseException:
+        process.terminate()
+        process.communicate()
+        raise
+    return process.returncode, said, errors

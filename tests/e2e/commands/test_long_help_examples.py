@@ -7,6 +7,9 @@ not, so do the examples that read them.
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
+
 import pytest
 
 from tests.support.commands.help_examples import STAYING, all_examples, is_long, open_scene, prepare
@@ -15,8 +18,19 @@ from windfall.lab import data
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory):
-    with open_scene(tmp_path_factory.mktemp("scene")) as made:
+    folder = tmp_path_factory.mktemp("scene")
+    with open_scene(folder) as made:
         yield made
+    assert left_running(folder) == [], "an example that was interrupted has left processes behind"
+
+
+def left_running(folder: Path) -> list[str]:
+    """Command lines of processes that name the folder."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            found.append(file.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in found if str(folder) in line]
 
 
 @pytest.mark.slow

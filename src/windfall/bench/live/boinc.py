@@ -43,7 +43,7 @@ def command(hosts: int, seconds: float, as_json: bool) -> None:
         }  # fmt: skip
         ran = subprocess.run(
             [sys.executable, "-m", "windfall.bench.live.volunteers", json.dumps(options)],
-            stdout=subprocess.PIPE, check=True,
+            stdout=subprocess.PIPE, check=True, process_group=0,
         )  # fmt: skip
         show("")
         seen = json.loads(ran.stdout)

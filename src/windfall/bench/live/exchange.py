@@ -32,7 +32,9 @@ class Load:
         if len(cores) > 1:
             options["core"] = cores[-1]
         command = [sys.executable, "-m", "windfall.bench.live.pullers", json.dumps(options)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        pipe = subprocess.PIPE
+        # Ctrl-C is for the benchmark, which ends them.
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, process_group=0)
 
     def part(self, **wanted: Any) -> dict[str, Any]:
         """Have them exchange, and return what they saw."""
@@ -48,7 +50,9 @@ class Load:
     def __enter__(self) -> Load:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._process.kill()
         self._process.communicate()
 
 

@@ -188,11 +188,7 @@ def main() -> None:
         os.sched_setaffinity(0, {int(options["core"])})
     import uvloop
 
-    try:
-        uvloop.run(pull(options))
-    except KeyboardInterrupt:
-        # Ctrl-C reaches every process of a bench; the one that was typed says so.
-        raise SystemExit(130) from None
+    uvloop.run(pull(options))
 
 
 if __name__ == "__main__":

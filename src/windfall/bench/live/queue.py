@@ -104,5 +104,5 @@ def interpreter_start_s() -> float:
     import subprocess
 
     began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "import uvloop, windfall.bench.live.pullers"], check=True)
+    subprocess.run([sys.executable, "-c", "import uvloop, windfall.bench.live.pullers"], check=True, process_group=0)
     return time.perf_counter() - began

@@ -6,6 +6,7 @@ A process of its own for each: signal handlers, environment and threads of one s
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -34,6 +35,8 @@ def measure(system: System, calls: int, processes: int) -> dict[str, float | Non
 
 
 def main(words: list[str]) -> None:
+    # Told to end, it ends what it has started: servers and workers have process groups of their own.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     name, calls, processes, slots = words[0], *(int(word) for word in words[1:4])
     measured = measure(SYSTEMS[name](slots), calls, processes)
     # On a line of its own at the end: some systems write to standard output.

@@ -166,7 +166,8 @@ def test_the_headline_of_a_bill_says_spent_to_come_and_predicted():
 def test_a_plan_tells_what_it_did_why_and_what_else_would_cost():
     told = {
         "t": NOW, "started": [{"machine": 1, "offer": "spot-2", "price_usd": 0.03}] * 2, "stopped": [5], "moved": [3],
-        "because": ["the job has ended", "rent 2 'spot-2' machines: the cheapest way to run 8 tasks"], "refused": ["start od-2: all 4 are rented"], "error": "", "cost_usd": 1.19,
+        "because": ["the job has ended", "rent 2 'spot-2' machines: the cheapest way to run 8 tasks"],
+        "refused": ["start od-2: all 4 are rented"], "error": "", "cost_usd": 1.19,
         "finish_s": NOW + 60, "rejected": [{"what": "all on-demand", "cost_usd": 1.48}],
     }  # fmt: skip
     lines = "\n".join(explain.plan_lines(told))
