@@ -12,12 +12,18 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 _TIMEOUT_S = 10.0
 _AGAIN_S = 60.0
 """A controller that did not answer is asked again after this time."""
-End = tuple[str, float]
-"""The job as people name it, and the Unix time at which its time limit ends it."""
+
+
+class End(NamedTuple):
+    """The job as people name it, and the Unix time at which its time limit ends it."""
+
+    job: str
+    at_t: float
 
 
 class NoAnswer(Exception):
@@ -62,7 +68,7 @@ def slurm_end(environment: Mapping[str, str]) -> End | None:
     end = environment.get("SLURM_JOB_END_TIME")
     if end is None:
         end = _said(["squeue", "--noheader", f"--job={id}", "--format=%e"], {"SLURM_TIME_FORMAT": "%s"}).strip()
-    return (f"Slurm job {id}", float(end)) if end.isdecimal() else None
+    return End(f"Slurm job {id}", float(end)) if end.isdecimal() else None
 
 
 def pbs_end(environment: Mapping[str, str]) -> End | None:
@@ -71,7 +77,7 @@ def pbs_end(environment: Mapping[str, str]) -> End | None:
     try:
         job = json.loads(_said(["qstat", "-f", "-F", "json", id]))["Jobs"][id]
         started_t = time.mktime(time.strptime(job["stime"]))
-        return f"PBS job {id}", started_t + _clock_s(str(job["Resource_List"]["walltime"]))
+        return End(f"PBS job {id}", started_t + _clock_s(str(job["Resource_List"]["walltime"])))
     except (ValueError, KeyError, TypeError):
         return None
 
