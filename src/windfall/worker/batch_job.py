@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 _TIMEOUT_S = 10.0
-_AGAIN_S = 60.0
-"""A controller that did not answer is asked again after this time."""
+_AGAIN_S, _TRIES = 60.0, 30
+"""A controller that did not answer is asked again after this time, so often at most."""
 
 
 class End(NamedTuple):
@@ -42,7 +42,7 @@ class Watch:
         self._thread.start()
 
     def _watch(self) -> None:
-        while True:
+        for _ in range(_TRIES):
             try:
                 self.found = self._find()
                 return
@@ -91,7 +91,7 @@ def _clock_s(text: str) -> float:
 
 
 def _said(command: list[str], more: Mapping[str, str] | None = None) -> str:
-    """What a command prints; empty where it does not exist."""
+    """What a command prints, which is something; empty where the command does not exist."""
     try:
         done = subprocess.run(
             command, env={**os.environ, **(more or {})}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -101,6 +101,7 @@ def _said(command: list[str], more: Mapping[str, str] | None = None) -> str:
         return ""
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoAnswer from error
-    if done.returncode != 0:
+    # What was killed and reaped with the processes of a slot has said nothing, and seems to have ended well.
+    if done.returncode != 0 or not done.stdout:
         raise NoAnswer
     return done.stdout.decode(errors="replace")

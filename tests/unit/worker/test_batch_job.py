@@ -57,7 +57,7 @@ def test_where_the_command_is_missing_there_is_no_end(monkeypatch, tmp_path):
     assert pbs_end({"PBS_JOBID": "12.head"}) is None
 
 
-@pytest.mark.parametrize("body", ["exit 1", "sleep 30"])
+@pytest.mark.parametrize("body", ["exit 1", "exit 0", "sleep 30"])
 def test_a_controller_that_does_not_answer_is_told_from_a_job_without_a_limit(command, monkeypatch, body):
     monkeypatch.setattr(batch_job, "_TIMEOUT_S", 0.2)
     command("squeue", body)
