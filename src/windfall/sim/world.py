@@ -465,6 +465,7 @@ class World:
 
     def _cancel(self, host: Host, keys: list[Key]) -> None:
         now, books = self.driver.now, host.pool.books
+        was_running = len(host.running)
         for key in keys:
             running = host.running.pop(key, None)
             if self.jobs[key[0]].bag.resources:
@@ -479,7 +480,8 @@ class World:
                 host.queue.remove(key)
             elif key == host.part:
                 host.part = None
-        if host.results:
+        # As a worker does, which has a free slot now: it would be idle until another of its attempts ends.
+        if host.results or len(host.running) < was_running:
             self.driver.at(now, self._retry, host, host.epoch)
 
     def _hand_back(self, host: Host, keys: Iterable[Key]) -> None:

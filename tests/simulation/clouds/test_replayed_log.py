@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
+import msgspec
 import pytest
+from click.testing import CliRunner
 from msgspec.structs import replace
 
+from windfall.cli.simulate.command import simulate
 from windfall.core.events import PlanProposed
 from windfall.core.records import decode_record, encode_record
 from windfall.drivers.simulated import PlanTook
@@ -14,7 +18,8 @@ from windfall.errors import BadInput
 from windfall.planning.registry import PLANNERS
 from windfall.sim.run import run
 from windfall.sim.scenario import check
-from windfall.sim.studies.replay import answer, fit_records
+from windfall.sim.studies import replay
+from windfall.sim.studies.replay import Fitted, answer, fit_records
 from windfall.sim.world import World
 
 SPOT = {
@@ -286,3 +291,36 @@ def test_where_the_fallback_stepped_in_live_it_steps_in_again():
     World(fitted.scenario([]), 1, again.append, None).run(None)
     first = next(record.event for record in again if isinstance(record.event, PlanProposed))
     assert "greedy stepped in" in first.error and first.t == pytest.approx(10.0)
+
+
+LIVE = Path(__file__).parents[2] / "data" / "replays"
+
+
+def live(name: str) -> Fitted:
+    """The log of a live run that was kept."""
+    stored = msgspec.msgpack.decode(zlib.decompress((LIVE / f"{name}.log").read_bytes()))
+    return fit_records("a log", (decode_record(record) for record in stored))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        # A result of a hibernated machine came 5 ms before the provider said that it had woken.
+        "woke-before-it-was-told",
+        # A task was done at the waking of its first machine, and again by its second attempt; the host that was told to
+        # end another attempt asked for the next task at once.
+        "second-attempt-done-later",
+    ],
+)
+def test_a_live_run_in_the_emulated_cloud_is_replayed_within_two_percent(name):
+    fitted = live(name)
+    (row,) = answer(fitted, [run(fitted.scenario([]), 1)[0]], changed=False)["jobs"]
+    assert abs(row["off_by"]) < 0.02
+    assert row["cost_off_by"] == 0.0
+
+
+def test_the_log_of_a_replay_is_written_where_it_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(replay, "fit", lambda _: live("woke-before-it-was-told"))
+    result = CliRunner().invoke(simulate, ["--replay", str(tmp_path), "--log", str(tmp_path / "log")])
+    assert result.exit_code == 0, result.output
+    assert '"type":"MachineHibernated"' in (tmp_path / "log").read_text()

@@ -48,7 +48,8 @@ from windfall.store import holds_state, open_store
 from windfall.store.location import StateLocation, locate
 from windfall.wire.messages import CANCELLED, CAUSES, DONE, LOSSES
 
-NO_FAILURES = frozenset({CAUSES.index(DONE), CAUSES.index(CANCELLED)})
+DONE_CODES = frozenset({CAUSES.index(DONE)})
+NO_FAILURES = DONE_CODES | {CAUSES.index(CANCELLED)}
 """Causes for which a task is not to blame: it was done twice, or we stopped an attempt that was no longer needed."""
 LOSS_CODES = frozenset(CAUSES.index(cause) for cause in LOSSES)
 CUT_SHORT = LOSS_CODES | {CAUSES.index(CANCELLED)}
@@ -91,6 +92,8 @@ class SeenJob(Struct):
     """For how long each task had its slot, from being sent to its result, on a machine of speed 1."""
     cut_s: dict[tuple[int, int], float] = field(default_factory=dict)
     """(task, attempt): for how long an attempt that was cut short had had its slot, on a machine of speed 1."""
+    second_s: dict[tuple[int, int], float] = field(default_factory=dict)
+    """(task, attempt): for how long an attempt had its slot that was done after another one of its task."""
     at_waking: list[tuple[int, int]] = field(default_factory=list)
     """(task, attempt): attempts whose result was there when their machine woke."""
     classes: list[TaskClass] = field(default_factory=list)
@@ -221,7 +224,8 @@ class Fitted(Struct):
     def _as_held(self, bag: Bag) -> Bag:
         """Each task has its slot for as long as it had, and an attempt that was cut short for longer than it had."""
         job = self._job_of(bag)
-        unfinished = tuple((task, number, LONGER_THAN_SEEN * cut_s) for (task, number), cut_s in job.cut_s.items())
+        least_s = job.second_s | {key: LONGER_THAN_SEEN * cut_s for key, cut_s in job.cut_s.items()}
+        unfinished = tuple((*key, seconds) for key, seconds in least_s.items())
         run_times_s = tuple(job.held_of[task] for task in range(job.tasks))
         at_waking = tuple(job.at_waking)
         return replace(self._shaped(bag), run_times_s=run_times_s, unfinished=unfinished, at_waking=at_waking)
@@ -512,7 +516,7 @@ def _reported(
             if sent_s is not None:
                 held_s = _held_s(state, host, sent_s, event.t, job.class_of(result.task).name)
                 job.held_of[result.task] = held_s
-                if _came_at_waking(state, host, sent_s, event.t):
+                if _came_at_waking(state, host, sent_s, event.t, result.end):
                     job.at_waking.append(key[1:])
                     job.cut_s[key[1:]] = held_s  # it must not end before the machine hibernates
             job.done += 1
@@ -521,6 +525,9 @@ def _reported(
             job.finished_s = max(job.finished_s, event.t)
             if sent_s is not None:
                 fitted.latencies_s.append(max(0.0, result.start - sent_s))
+        elif result.cause in DONE_CODES and sent_s is not None:
+            host = fitted.hosts.get(event.host)
+            job.second_s[key[1:]] = _held_s(state, host, sent_s, event.t, job.class_of(result.task).name)
         elif result.cause in LOSS_CODES:
             fitted.lost += 1
         elif result.cause not in NO_FAILURES:
@@ -541,11 +548,13 @@ def _held_s(state: State, host: SeenHost | None, sent_t: float, t: float, task_c
     return max(1e-6, t - sent_t - machine.slept_s(sent_t, t)) * machine.offer.speed_for(task_class)
 
 
-def _came_at_waking(state: State, host: SeenHost | None, sent_t: float, t: float) -> bool:
-    """Whether a result came as soon as the machine of its attempt woke from hibernation."""
+def _came_at_waking(state: State, host: SeenHost | None, sent_t: float, t: float, ended_t: float) -> bool:
+    """Whether a result came as soon as the machine of its attempt woke from hibernation, or a moment before the
+    provider said that it had woken; one that had ended before the machine slept was only on its way."""
     machine = state.fleet.machines.get(host.machine) if host is not None else None
     return machine is not None and any(
-        sent_t < from_ and to is not None and to <= t < to + AT_WAKING_S for from_, to in machine.sleeps
+        sent_t < from_ and (ended_t > from_ if to is None else to <= t < to + AT_WAKING_S)
+        for from_, to in machine.sleeps
     )
 
 
