@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,8 @@ def run_command(
     if server is not None and (log or report):
         raise BadInput("--log and --report are written where the run is", hint="leave out --on")
     if replay is not None:
-        _replay(replay, list(changes), seeds or 10, jobs, server, as_json)
+        numbers = range(1, (seeds or 10) + 1) if seed is None and not (log or report) else [1 if seed is None else seed]
+        _replay(replay, list(changes), numbers, jobs, server, log, report, as_json)
         return
     read = read_scenario(scenario or "", changes)
     if seeds is not None and seeds > 1:
@@ -198,13 +200,16 @@ def _how_far(world: Any) -> str:
     return f"{done:,} of {total:,} tasks after {show_duration(world.driver.now)} of virtual time"
 
 
-def _replay(state: str, changes: list[str], seeds: int, jobs: int | None, server: str | None, as_json: bool) -> None:
+def _replay(
+    state: str, changes: list[str], seeds: Sequence[int], jobs: int | None, server: str | None, log: Path | None,
+    report: Path | None, as_json: bool,
+) -> None:  # fmt: skip
     from windfall.sim.studies.replay import answer, fit
     from windfall.store.archives import is_archive, unpacked
 
     fitted = fit(unpacked(state) if is_archive(state) else state)
     scenario = fitted.scenario(changes)
-    outcomes = many(scenario, range(1, seeds + 1), jobs, server)
+    outcomes = [_one(scenario, seeds[0], log, report)] if log or report else many(scenario, seeds, jobs, server)
     document = answer(fitted, outcomes, bool(changes))
     if as_json:
         print_json(document)

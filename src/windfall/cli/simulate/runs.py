@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -35,7 +35,7 @@ def read_scenario(name: str, changes: tuple[str, ...] | list[str]) -> Any:
     return read(name, list(changes), root())
 
 
-def many(scenario: Any, seeds: range, jobs: int | None, server: str | None) -> list[Any]:
+def many(scenario: Any, seeds: Sequence[int], jobs: int | None, server: str | None) -> list[Any]:
     """The outcomes of these seeds, in their order."""
     from windfall.sim.studies.sweep import sweep
 
