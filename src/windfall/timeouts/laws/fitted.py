@@ -1,15 +1,14 @@
 """A few laws fitted to the latencies of a pool that is still new, and the timeout that they advise together. Pure.
 
 The curve of `steps` knows no law and needs some hundred attempts. A law knows its shape and needs fewer, if it is the
-right one. So several are fitted at once (log-normal, also with other tails or with two heaps, log-logistic, Weibull),
+right one. So five are fitted at once (log-normal, also with light tails and with two heaps, log-logistic, Weibull),
 those that a test of fit refuses are dropped, and what a timeout loses is averaged over all parameters that the attempts
 leave possible, each by its likelihood (Bayes, with a prior that is flat in the location, the logarithm of the width and
-that of the share lost, and holds the Weibull law for likelier: near-exponential latencies are common). A timeout loses
-what it costs beyond the best one of the same law, and never more than `WORST`: one improbable law under which it would
-cost a hundred times as much must not decide.
+that of the share lost). A timeout loses what it costs beyond the best one of the same law, and never more than `WORST`:
+one improbable law under which it would cost a hundred times as much must not decide.
 
 On the logarithm of time each is one shape, moved and stretched, so one grid of locations and widths does for
-each. It needs numpy, not scipy, and takes about four milliseconds; a straight line through the logarithms of time,
+each. It needs numpy, not scipy, and takes about three milliseconds; a straight line through the logarithms of time,
 drawn first, refuses most laws that do not fit in a tenth of that.
 """
 
@@ -42,7 +41,7 @@ TABLE, TAIL = 601, 0.005
 # Parameters this much less likely than the best do not count.
 UNLIKELY = 0.03
 # The most that a timeout counts by one law, as a multiple of the best timeout's cost. It was chosen on 14 pools, the
-# shapes and their weights on 74, with other laws than those that the laboratory holds back: none is critical.
+# shapes on 74, with other laws than those that the laboratory holds back: none is critical.
 WORST = 1.3
 # Timeouts compared: their number, and how far they reach below the fastest attempt, as a factor.
 TIMEOUTS, BELOW = 80, 4.0
@@ -65,8 +64,6 @@ class Shape(Struct, frozen=True):
     log_density: Callable[[Array], Array]
     median: float
     deviation: float
-    log_prior: float
-    """Logarithm of its weight before anything was seen."""
 
 
 class _Grid(Struct, frozen=True):
@@ -124,7 +121,7 @@ def _bent(name: str, skew: float, tails: float) -> Shape:
     def quantile(normal: float) -> float:
         return math.sinh((math.asinh(normal) + skew) / tails)
 
-    return Shape(name, survive, log_density, quantile(0.0), (quantile(QUARTILE) - quantile(-QUARTILE)) / 1.349, 0.0)
+    return Shape(name, survive, log_density, quantile(0.0), (quantile(QUARTILE) - quantile(-QUARTILE)) / 1.349)
 
 
 def _two_heaps(name: str, share: float, first: tuple[float, float], second: tuple[float, float]) -> Shape:
@@ -152,16 +149,14 @@ def _two_heaps(name: str, share: float, first: tuple[float, float], second: tupl
             low, high = (z, high) if below < wanted else (low, z)
         return (low + high) / 2
 
-    return Shape(name, survive, log_density, quantile(0.5), (quantile(0.75) - quantile(0.25)) / 1.349, 0.0)
+    return Shape(name, survive, log_density, quantile(0.5), (quantile(0.75) - quantile(0.25)) / 1.349)
 
 
 SHAPES = (
-    Shape("log-normal", _normal_survive, _normal_density, 0.0, 1.0, 0.0),
-    Shape("log-logistic", _logistic_survive, _logistic_density, 0.0, math.pi / math.sqrt(3), 0.0),
-    Shape("Weibull", _gumbel_survive, _gumbel_density, math.log(math.log(2)), math.pi / math.sqrt(6), 1.5),
+    Shape("log-normal", _normal_survive, _normal_density, 0.0, 1.0),
+    Shape("log-logistic", _logistic_survive, _logistic_density, 0.0, math.pi / math.sqrt(3)),
+    Shape("Weibull", _gumbel_survive, _gumbel_density, math.log(math.log(2)), math.pi / math.sqrt(6)),
     _bent("log-normal with light tails", 0.45, 2.0),
-    _bent("log-normal with heavy tails", 0.0, 0.7),
-    _bent("log-normal with a heavy left tail", -0.45, 0.7),
     _two_heaps("two log-normals", 0.35, (-1.3, 0.45), (0.7, 0.8)),
 )
 
@@ -287,7 +282,7 @@ def _distance(shape: Shape, curve: _Curve, steps: Steps, place: float, width: fl
 
 def _loss(grid: _Grid, logs: Array, waits: Array, overhead_s: float, top: float) -> tuple[Array, float]:
     """What each timeout costs as a multiple of the best, summed over the grid by weight; and the sum of the weights."""
-    weight = np.exp(grid.log_likelihood + grid.shape.log_prior - top)
+    weight = np.exp(grid.log_likelihood - top)
     likely, lost = np.nonzero(weight > UNLIKELY)
     if not len(likely):
         return np.zeros(len(waits)), 0.0
