@@ -57,7 +57,7 @@ CUT_SHORT = LOSS_CODES | {CAUSES.index(CANCELLED)}
 QUANTILES = 101
 READ_AT_A_TIME = 2000
 AT_WAKING_S = 0.25
-"""A result that comes this soon after its machine woke from hibernation was there when it woke.
+"""A result that comes this soon after its machine woke from hibernation, or before, was there when it woke.
 
 The replay must not have it later: by then the machine may have been given back, and the plans of the log, for which
 the task is done, would leave it out.
@@ -67,6 +67,17 @@ LONGER_THAN_SEEN = 1.1
 
 It had not ended, and must not end in the replay, whose clock differs from the log's by some tenths of a second.
 """
+
+
+class RentedResult(NamedTuple):
+    """An accepted result of a rented machine: (task, attempt), its machine, and when it was sent and came back."""
+
+    attempt: tuple[int, int]
+    machine: int
+    sent_t: float
+    t: float
+    held_s: float
+    """For how long it had its slot, on a machine of speed 1."""
 
 
 class SeenJob(Struct):
@@ -94,6 +105,7 @@ class SeenJob(Struct):
     """(task, attempt): for how long an attempt that was cut short had had its slot, on a machine of speed 1."""
     second_s: dict[tuple[int, int], float] = field(default_factory=dict)
     """(task, attempt): for how long an attempt had its slot that was done after another one of its task."""
+    rented_results: list[RentedResult] = field(default_factory=list)
     at_waking: list[tuple[int, int]] = field(default_factory=list)
     """(task, attempt): attempts whose result was there when their machine woke."""
     classes: list[TaskClass] = field(default_factory=list)
@@ -398,6 +410,7 @@ def fit_records(source: str, records: Iterator[Record]) -> Fitted:
     if state.fleet.machines:
         fitted.clouds = clouds_of(state, fitted.began_s, news, fitted.settings.lease_s / 3, fitted.warm_up_s())
         for number, job in fitted.jobs.items():
+            _find_results_at_waking(job, state)
             if job.rents and number in state.bags:
                 job.cost_usd = usd(charged_to_job_microusd(state, number, fitted.ended_s))
     return fitted
@@ -516,9 +529,8 @@ def _reported(
             if sent_s is not None:
                 held_s = _held_s(state, host, sent_s, event.t, job.class_of(result.task).name)
                 job.held_of[result.task] = held_s
-                if _came_at_waking(state, host, sent_s, event.t, result.end):
-                    job.at_waking.append(key[1:])
-                    job.cut_s[key[1:]] = held_s  # it must not end before the machine hibernates
+                if host is not None and host.machine:
+                    job.rented_results.append(RentedResult(key[1:], host.machine, sent_s, event.t, held_s))
             job.done += 1
             if host is not None:
                 host.runs.append((result.start, result.end))
@@ -548,14 +560,17 @@ def _held_s(state: State, host: SeenHost | None, sent_t: float, t: float, task_c
     return max(1e-6, t - sent_t - machine.slept_s(sent_t, t)) * machine.offer.speed_for(task_class)
 
 
-def _came_at_waking(state: State, host: SeenHost | None, sent_t: float, t: float, ended_t: float) -> bool:
-    """Whether a result came as soon as the machine of its attempt woke from hibernation, or a moment before the
-    provider said that it had woken; one that had ended before the machine slept was only on its way."""
-    machine = state.fleet.machines.get(host.machine) if host is not None else None
-    return machine is not None and any(
-        sent_t < from_ and (ended_t > from_ if to is None else to <= t < to + AT_WAKING_S)
-        for from_, to in machine.sleeps
-    )
+def _find_results_at_waking(job: SeenJob, state: State) -> None:
+    """Mark the attempts whose result came when their machine woke from hibernation: just behind the moment that the
+    provider named, or just before. Known at the end of the log alone: a machine may not have woken at all."""
+    for found in job.rented_results:
+        sleeps = state.fleet.machines[found.machine].sleeps if found.machine in state.fleet.machines else []
+        if any(
+            found.sent_t < from_ < found.t and to is not None and abs(found.t - to) < AT_WAKING_S
+            for from_, to in sleeps
+        ):
+            job.at_waking.append(found.attempt)
+            job.cut_s[found.attempt] = found.held_s  # it must not end before the machine hibernates
 
 
 def answer(fitted: Fitted, outcomes: list[RunOutcome], changed: bool) -> dict[str, Any]:
