@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from windfall.sim.studies import random_worlds
+from windfall.sim.studies.forecast import Forecast, Run
 from windfall.sim.studies.random_worlds import (
     BAG,
     GROUPS,
@@ -34,6 +36,13 @@ def test_a_number_gives_one_world_and_many_numbers_give_all_kinds():
     assert any(world.told.budget_usd for world in worlds) and not all(world.told.budget_usd for world in worlds)
     assert {world.kind for world in worlds} == {BAG, WORKFLOW}
     assert any(world.told.free_slots for world in worlds)
+
+
+@pytest.mark.parametrize(("shown", "inside"), [((50.0, None), True), ((50.0, 60.0), False)])
+def test_a_job_that_never_ends_lies_inside_where_the_forecast_has_shown_such_runs(shown, inside, monkeypatch):
+    monkeypatch.setattr(random_worlds, "_true_run", lambda world, encoded, seed: (1.0, None, False, []))
+    runs = tuple(Run(0, 1.0, end_s, False, (), 0, 0, 1, None, "") for end_s in shown)
+    assert random_worlds._judged(world_of(7), Forecast(100.0, runs), b"", 0).finish_inside is inside
 
 
 def test_only_worlds_that_are_marked_differ_from_what_was_told():
