@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from windfall.planning.bags.planning_pass import PlanningPass
@@ -49,3 +50,11 @@ def test_a_few_hibernations_outweigh_the_usual_rate_also_for_offers_that_nobody_
     # Six an hour were seen; nothing is known of the other offer but that its pool has such offers.
     assert rates[0] > 4.0
     assert rates[1] > 3.0
+
+
+@pytest.mark.parametrize("phase", [Phase.BUSY, Phase.IDLE])
+@pytest.mark.parametrize("offers", [(CERTAIN,), (CERTAIN, replace(RISKY, name="newer")), ()])
+def test_a_machine_whose_offer_was_withdrawn_is_planned_with(offers, phase):
+    there = replace(busy(RISKY, [0] if phase == Phase.BUSY else [], left_s=90.0, paid_until_t=500.0), phase=phase)
+    plan = Windfall()(Snapshot(t=0.0, deadline_t=3000.0, tasks=TASKS, offers=offers, machines=(there,), total=3))
+    assert "m" not in plan.stop

@@ -495,8 +495,7 @@ class PlanningPass:
         """The expected number of tasks on spot machines, running or placed, that are lost for good."""
         lost = 0.0
         for bin in self.bins:
-            # Nothing is known of the rates of an offer that is no longer there.
-            if bin.offer.market != SPOT or bin.offer.key not in self.prices.rates:
+            if bin.offer.market != SPOT:
                 continue
             rate = self.prices.rates[bin.offer.key].interrupts_per_s
             left_s = [entry.left_s for entry in self.awake[bin.name].running] if bin.name in self.awake else []

@@ -70,23 +70,24 @@ class Prices:
         self.per_task = seconds / self.seconds
         self.count = max(1.0, count * self.per_task)
         markets = observed_markets(snapshot)
-        markets = {offer.key: markets.get(offer.key, Market()) for offer in snapshot.offers if offer.market == SPOT}
+        self._all_spot = spot = _spot_of(snapshot)
+        markets = {offer.key: markets.get(offer.key, Market()) for offer in spot}
         learner = Learner(markets, snapshot.t - snapshot.begun_t, snapshot.t)
-        self.rates = {offer.key: learner.rates(offer) for offer in snapshot.offers if offer.market == SPOT}
-        self._all_spot = spot = [offer for offer in snapshot.offers if offer.market == SPOT]
+        self.rates = {offer.key: learner.rates(offer) for offer in spot}
+        self._on_offer = {offer.key for offer in snapshot.offers}
         self._fates = {(offer.key, other.key): learner.shared_fate(offer, other) for offer in spot for other in spot}
         self.all_gone = {offer.key: self._all_gone(offer, snapshot) for offer in spot}
         self.spot = self._worthwhile([o for o in snapshot.offers if o.market == SPOT], snapshot)
         self.ondemand = [offer for offer in snapshot.offers if offer.market == ONDEMAND]
         self.rescue_s = min((o.lag_s + self.seconds / self.speed(o) for o in self.ondemand), default=0.0)
         self.share_left = {offer.key: self._share_left(offer, snapshot) for offer in self.spot}
-        self._survival = {offer.key: self._survives(offer) for offer in snapshot.offers if offer.market == SPOT}
+        self._survival = {offer.key: self._survives(offer) for offer in spot}
         self._log_survival = {
             key: (np.arange(len(s), dtype=np.float64), np.log(s)) for key, s in self._survival.items()
         }
         self._solve()
         self._losses: dict[str, Array] = {}
-        self._after_loss = {o.key: self._loss_by_cell(o) for o in snapshot.offers if o.market == SPOT}
+        self._after_loss = {offer.key: self._loss_by_cell(offer) for offer in spot}
 
     def _all_gone(self, offer: Offer, snapshot: Snapshot) -> float:
         """The chance that no spot can be had when a machine of this offer is interrupted: all offers have gone."""
@@ -133,7 +134,8 @@ class Prices:
 
     def _returns(self) -> float:
         """The chance that some spot offer whose capacity has gone is back after one cell of time."""
-        per_s = [float(at_ages(rates.returns_by_age, NEXT_HOUR_S).mean()) for rates in self.rates.values()]
+        there = [rates for key, rates in self.rates.items() if key in self._on_offer]
+        per_s = [float(at_ages(rates.returns_by_age, NEXT_HOUR_S).mean()) for rates in there]
         return -math.expm1(-max(per_s, default=0.0) * self.cell_s)
 
     def _loss_by_cell(self, offer: Offer) -> Array:
@@ -328,3 +330,11 @@ class Prices:
 
     def speed(self, offer: Offer) -> float:
         return offer.speed_for(self.task_class)
+
+
+def _spot_of(snapshot: Snapshot) -> list[Offer]:
+    """The spot offers, and those of machines that run and are no longer on offer."""
+    machines = [machine.offer for machine in snapshot.machines]
+    every = {offer.key: offer for offer in (*machines, *snapshot.offers) if offer.market == SPOT}
+    on_offer = [offer.key for offer in snapshot.offers if offer.market == SPOT]
+    return [every[key] for key in dict.fromkeys((*on_offer, *every))]
