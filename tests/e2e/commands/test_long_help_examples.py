@@ -7,12 +7,12 @@ not, so do the examples that read them.
 
 from __future__ import annotations
 
-import contextlib
-from pathlib import Path
+import time
 
 import pytest
 
 from tests.support.commands.help_examples import STAYING, all_examples, is_long, open_scene, prepare
+from tests.support.commands.scene import running_in
 from windfall.lab import data
 
 
@@ -21,16 +21,10 @@ def scene(tmp_path_factory):
     folder = tmp_path_factory.mktemp("scene")
     with open_scene(folder) as made:
         yield made
-    assert left_running(folder) == [], "an example that was interrupted has left processes behind"
-
-
-def left_running(folder: Path) -> list[str]:
-    """Command lines of processes that name the folder."""
-    found = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            found.append(file.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-    return [line for line in found if str(folder) in line]
+    end_s = time.monotonic() + 10
+    while (left := running_in(folder)) and time.monotonic() < end_s:
+        time.sleep(0.1)
+    assert list(left.values()) == [], "an example that was interrupted has left processes behind"
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ there is in the scene; `typed` does it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -261,3 +262,22 @@ class Scene:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
+        self._end_machines()
+
+    def _end_machines(self) -> None:
+        """End the emulated machines that examples have rented: they outlive their server, as those of a cloud do."""
+        end_s = time.monotonic() + 20
+        while (pids := [*running_in(self.folder / ".windfall" / "cloud")]) and time.monotonic() < end_s:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+
+
+def running_in(folder: Path) -> dict[int, str]:
+    """Processes whose command lines name a folder, by their numbers."""
+    found: dict[int, str] = {}
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            found[int(file.parent.name)] = file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return {pid: line for pid, line in found.items() if str(folder) in line}
