@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import logging
+from collections import Counter
 
 import pytest
 
@@ -30,9 +31,12 @@ def _quiet():
 
 @pytest.mark.parametrize("first", range(1, SEEDS, PER_TEST))
 def test_nothing_is_lost_or_counted_twice(first):
+    together: Counter[str] = Counter()
     for seed in range(first, first + PER_TEST):
         counts = live_through(seed)
         assert counts["start"] > 1 and counts["job"] >= 1, (seed, counts)
+        together += counts
+    assert together["snapshot"] and together["crash"], "without snapshots and crashes this shows little"
 
 
 def test_a_seed_decides_everything():

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import contextvars
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -102,7 +103,7 @@ class FaultyStore:
         if not self.world.calm and chance.random() < 0.02:
             raise StoreError("it worked, and the answer was lost")
 
-    def save_snapshot(self, seq: int, data: bytes) -> None:
+    def save_snapshot(self, seq: int, data: bytes, hurry: threading.Event | None = None) -> None:
         if self.world.disk_full or (not self.world.calm and self.world.chance.random() < 0.2):
             raise StoreFull("no space left")
         assert seq <= self.inner.last_seq()

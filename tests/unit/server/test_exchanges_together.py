@@ -60,6 +60,16 @@ def test_an_exchange_that_is_sent_twice_at_once_is_answered_once_more_and_not_do
     assert kinds.count("ResultsReported") == 1
 
 
+def test_a_repeated_exchange_that_was_overtaken_is_not_told_what_the_next_one_was(server):
+    """Its task may be one of a job that is not durable yet: it could not be rendered, and failed for good."""
+    server.submit(3)
+    (joined,) = together(server, (body_of("h"), "s"))
+    next_one = body_of("h", 2, results=done(joined))
+    overtaken, told = together(server, (body_of("h"), "s"), (next_one, "s"))
+    assert overtaken["error"]["code"] == "used-id"
+    assert told["tasks"] and told["tasks"] != joined["tasks"]
+
+
 def test_hosts_that_come_at_once_are_not_more_than_the_operator_allows(server):
     server.service.intake.limits = Limits(hosts=2)
     answers = together(server, *((body_of(f"h{number}"), "s") for number in range(5)))

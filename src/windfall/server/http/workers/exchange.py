@@ -207,6 +207,9 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
         answer = _answer_of(records[-1])
     # A repeated exchange gets what the state remembers of the first.
     host = driver.state.hosts[answer.host]
+    if answer.repeat and (host.session.boot, host.session.n) != (ask.boot, ask.n):
+        # The state remembers a later one by now, which may not be durable yet; its worker has had the answer to this.
+        raise UsedId(f"exchange {ask.n} of '{ask.host}' was overtaken by a newer one")
     out = hand_out(
         service, host.session.assigned if answer.repeat else answer.assigned, service.intake.limits.answer_bytes
     )
