@@ -427,7 +427,11 @@ class PostgresStore(ReadsPacks, KeepsBlobs):
         if tasks is None:
             rows = self._read(tables.OUTPUTS, (job, *start, limit))
         else:
-            rows = self._read(tables.OUTPUTS_OF_TASKS, (job, *start, list(tasks), limit))
+            if not tasks:
+                return []
+            # From the first of them to the last: not past all that the job has.
+            start = max(start, (min(tasks), -1))
+            rows = self._read(tables.OUTPUTS_OF_TASKS, (job, *start, max(tasks), list(tasks), limit))
         return [OutputRow(*row) for row in rows]
 
     # Who writes

@@ -147,7 +147,7 @@ OUTPUT: Sql = "SELECT data FROM windfall.outputs WHERE job = %s AND task = %s AN
 OUTPUTS: Sql = """SELECT job, task, attempt, data FROM windfall.outputs
     WHERE job = %s AND (task, attempt) > (%s, %s) ORDER BY task, attempt LIMIT %s"""
 OUTPUTS_OF_TASKS: Sql = """SELECT job, task, attempt, data FROM windfall.outputs
-    WHERE job = %s AND (task, attempt) > (%s, %s) AND task IN (SELECT unnest(%s::bigint[]))
+    WHERE job = %s AND (task, attempt) > (%s, %s) AND task <= %s AND task IN (SELECT unnest(%s::bigint[]))
     ORDER BY task, attempt LIMIT %s"""
 
 BLOB_SIZE: Sql = "SELECT size FROM windfall.blobs WHERE sha256 = %s"

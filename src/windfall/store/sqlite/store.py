@@ -89,7 +89,7 @@ RECORDS_ABOUT = """SELECT seq, t, job, kind, data FROM records WHERE seq > ? AND
 UP_TO = " AND seq <= ?"
 OF_JOB = " AND job = ? AND job > 0"  # the second for the index
 OF_KINDS = " AND kind IN (SELECT value FROM json_each(?))"
-OF_TASKS = " AND task IN (SELECT value FROM json_each(?))"
+OF_TASKS = " AND task <= ? AND task IN (SELECT value FROM json_each(?))"
 DROP_RECORD = "DELETE FROM records WHERE seq = ?"
 OLDER = "SELECT coalesce(max(seq), 0) FROM records WHERE t < ?"
 BEYOND = """SELECT coalesce(max(seq), 0) FROM
@@ -449,7 +449,12 @@ class SqliteStore(ReadsPacks, KeepsBlobs):
         start = after or (-1, -1)
         check_numbers(job=job, task=start[0], attempt=start[1], limit=limit)
         check_tasks(tasks)
-        filters, values = (OF_TASKS, [_json(tasks)]) if tasks is not None else ("", [])
+        filters, values = "", []
+        if tasks:
+            # From the first of them to the last: not past all that the job has.
+            start, filters, values = max(start, (min(tasks), -1)), OF_TASKS, [max(tasks), _json(tasks)]
+        elif tasks is not None:
+            return []
         rows = self._read(OUTPUTS.format(filters=filters), (job, *start, *values, limit))
         return [OutputRow(*row) for row in rows]
 
