@@ -144,7 +144,7 @@ def read_request(body: bytes) -> SchedulerRequest:
 
 
 def _check_tasks(names: Iterable[str]) -> None:
-    """BadRequest if so many tasks are named that no client can have them."""
+    """BadRequest if more tasks are named than a client can have."""
     tasks = sum(bundle.count for name in names if (bundle := read_name(name)) is not None)
     if tasks > MAX_TASKS:
         raise BadRequest(f"more than {MAX_TASKS} tasks are reported or held", hint="no client has that many")

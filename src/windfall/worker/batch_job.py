@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 _TIMEOUT_S = 10.0
 _AGAIN_S, _TRIES = 60.0, 30
-"""A controller that did not answer is asked again after this time, so often at most."""
+"""Seconds until a controller that did not answer is asked again, and how often it is asked at most."""
 
 
 class End(NamedTuple):

@@ -148,8 +148,8 @@ class Forecast(Struct, frozen=True):
     def finish_s(self) -> Range | None:
         """Finish of the runs; None if none ended. The mean is of those that ended.
 
-        A run that never ends, because its budget is used up, is later than all others: where so many never end that
-        the interval holds such a run, its end is infinite.
+        A run that never ends, because its budget is used up, counts as later than all others. If the interval holds
+        such a run, it has no end: `high` is infinite.
         """
         ended = [run.finish_s for run in self.runs if run.finish_s is not None]
         if not ended:
