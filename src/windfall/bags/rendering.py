@@ -123,6 +123,9 @@ class Renderer:
         self._made = made
         self._files = {file.name: file.row for file in spec.files}
         self._classes = spec.task_classes()
+        source = spec.source
+        self._kind = source.kind
+        self._range = (source.first, source.step, source.range_count) if source.kind == "range" else None
         scope = scope_of(spec)
         self._argv = compile_texts(spec.command, scope) if spec.command else None
         self._stdin = _template(spec.stdin, scope, "stdin")
@@ -138,11 +141,15 @@ class Renderer:
         """The job as the exchange describes it, encoded once for all its tasks."""
         return msgspec.Raw(msgspec.json.encode(job_spec_for_worker(self.spec)))
 
+    @cached_property
+    def spec_bytes(self) -> int:
+        return memoryview(self.spec_for_worker).nbytes
+
     def task(self, index: int, attempt: int = 1) -> Rendered:
         """What attempt `attempt` (from 1) of task `index` (from 0) runs."""
         parameter = self.parameter(index)
         overrides = self._own_needs(attempt)
-        kind = self.spec.source.kind
+        kind = self._kind
         if kind == "calls":
             return Rendered(None, parameter, overrides)
         if kind == "tasks":
@@ -170,11 +177,11 @@ class Renderer:
 
     def parameter(self, index: int) -> Any:
         """The line, the row, the number, the pickled call or the TaskRow of a task. IndexError if it has none."""
-        source = self.spec.source
-        if source.kind == "range":
-            if not 0 <= index < source.range_count:
+        if self._range is not None:
+            first, step, count = self._range
+            if not 0 <= index < count:
                 raise IndexError(index)
-            return str(source.first + index * source.step)
+            return str(first + index * step)
         rows = self.rows
         if not rows.first <= index < rows.end:
             rows.enter(index)

@@ -79,6 +79,20 @@ Waiting = tuple[Done, list[Record]]
 
 
 @dataclass(slots=True)
+class Request:
+    """Events that go into one transaction, and who waits until they are durable."""
+
+    events: list[AnyEvent]
+    rows: Rows | None
+    done: Done
+    made: list[Record] = field(default_factory=list)
+
+    def refuse(self, error: Exception) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+
+
+@dataclass(slots=True)
 class Pending:
     """What goes into one transaction, and the requests that wait for it."""
 
@@ -121,7 +135,7 @@ class Realtime:
         self._crash_directory = crash_directory
         self.snapshots = Snapshots(self, snapshot_records, snapshot_bytes)
         self._pending = Pending()
-        self.undecided: dict[str, tuple[list[AnyEvent], Rows | None, Done]] = {}
+        self.undecided: dict[str, Request] = {}
         """What came in this turn of the loop and is decided at its end (`submit_soon`), by who asked."""
         self._in_flight: Pending | None = None
         self._in_flight_since = 0.0
@@ -233,7 +247,9 @@ class Realtime:
         """
         self.decide_now()
         done: Done = asyncio.get_running_loop().create_future()
-        self._submit(events, rows, done)
+        self._decide([Request(events, rows, done)])
+        if done.done() and (error := done.exception()) is not None:
+            raise error
         return done
 
     def submit_soon(self, who: str, events: list[AnyEvent], rows: Rows | None = None) -> Done:
@@ -248,32 +264,49 @@ class Realtime:
         if not self.undecided:
             loop.call_soon(self.decide_now)
         done: Done = loop.create_future()
-        self.undecided[who] = (events, rows, done)
+        self.undecided[who] = Request(events, rows, done)
         return done
 
     def decide_now(self) -> None:
-        """Decide and apply what waits for the end of this turn, in the order in which it came."""
-        if not self.undecided:
-            return
-        undecided, self.undecided = self.undecided, {}
-        for events, rows, done in undecided.values():
-            try:
-                self._submit(events, rows, done)
-            except Exception as error:
-                if not done.done():
-                    done.set_exception(error)
+        """Decide and apply what waits for the end of this turn."""
+        if self.undecided:
+            undecided, self.undecided = self.undecided, {}
+            self._decide(list(undecided.values()))
 
-    def _submit(self, events: list[AnyEvent], rows: Rows | None, done: Done) -> None:
-        if self.failure is not None:
-            raise self._refusal(self.failure.message)
-        if len(events) > 1:
-            # Before the first is applied: one that cannot be encoded leaves nothing behind. The first is checked below.
-            events = [events[0], *map(self._read_back, events[1:])]
-        made: list[Record] = []
+    def _decide(self, requests: list[Request]) -> None:
+        """The first events of all requests in their order, then the second events, and so on.
+
+        Reports are decided by other code than requests for work, and the code of both does not fit into the processor's
+        nearest cache. A request of which an event cannot be encoded is refused, and nothing of it is done.
+        """
+        records: list[Record] = []
         written: list[LogRow] = []
-        for event in events:
-            self._take(event, made, written)
-        self._queue(made, written, rows, done)
+        for request in requests:
+            if len(request.events) > 1:
+                self._check(request)
+        place = 0
+        while left := [request for request in requests if len(request.events) > place and not request.done.done()]:
+            for request in left:
+                try:
+                    record = self._take(request.events[place], written)
+                except Exception as error:
+                    request.refuse(error)
+                else:
+                    request.made.append(record)
+                    records.append(record)
+            place += 1
+        if self.failure is None:
+            self._queue(requests, records, written)
+        if self.failure is not None:
+            for request in requests:
+                request.refuse(self._refusal(self.failure.message))
+
+    def _check(self, request: Request) -> None:
+        """Refuse a request of which an event cannot be encoded, while none is applied. `_take` checks the first."""
+        try:
+            request.events = [request.events[0], *map(self._read_back, request.events[1:])]
+        except Unwritable as error:
+            request.refuse(error)
 
     def _read_back(self, event: AnyEvent) -> AnyEvent:
         try:
@@ -285,8 +318,10 @@ class Realtime:
                 f"{name} cannot be written down: {error!r}", hint="it changed nothing; see the server's log"
             ) from error
 
-    def _take(self, event: AnyEvent, made: list[Record], written: list[LogRow]) -> None:
+    def _take(self, event: AnyEvent, written: list[LogRow]) -> Record:
         """Decide, encode, decode, apply what was decoded: memory holds what a restart will read."""
+        if self.failure is not None:
+            raise self._refusal(self.failure.message)
         engine, state = self.engine, self.state
         try:
             row = log_row(engine.decide(state, event))
@@ -298,28 +333,37 @@ class Realtime:
             engine.apply(state, record)
         except Exception as error:
             raise self._broken(record, error) from error
-        made.append(record)
         written.append(row)
+        return record
 
-    def _queue(self, made: list[Record], written: list[LogRow], rows: Rows | None, done: Done) -> None:
+    def _queue(self, requests: list[Request], records: list[Record], written: list[LogRow]) -> None:
         """Into the next transaction, the records with the rows that belong to them."""
         pending = self._pending
-        if rows is not None:
-            try:
-                extra = rows(made)
-            except Exception as error:
-                # Applied, and what belongs to it is missing: as bad as a record that cannot be applied.
-                raise self._broken(made[-1], error) from error
-            pending.batch.chunks += extra.chunks
-            pending.batch.outputs += extra.outputs
-            pending.batch.jobs += extra.jobs
-            pending.batch.forgotten += extra.forgotten
         pending.batch.records += written
-        pending.records += made
-        if not pending.waiting:
-            # Once for all that gathers until the commit loop comes to it.
-            self._dirty.set()
-        pending.waiting.append((done, made))
+        pending.records += records
+        for request in requests:
+            if request.done.done():
+                continue
+            if request.rows is not None:
+                self._queue_rows(request)
+            if not pending.waiting:
+                # Once for all that gathers until the commit loop comes to it.
+                self._dirty.set()
+            pending.waiting.append((request.done, request.made))
+
+    def _queue_rows(self, request: Request) -> None:
+        assert request.rows is not None
+        batch = self._pending.batch
+        try:
+            extra = request.rows(request.made)
+        except Exception as error:
+            # Applied, and what belongs to it is missing: as bad as a record that cannot be applied.
+            request.refuse(self._broken(request.made[-1], error))
+            return
+        batch.chunks += extra.chunks
+        batch.outputs += extra.outputs
+        batch.jobs += extra.jobs
+        batch.forgotten += extra.forgotten
 
     async def settled(self) -> None:
         """Return when everything applied so far is durable: no answer may tell of what could still be lost."""

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from windfall.core.engine import Engine
-from windfall.core.events import HostAsked, Settings
+from windfall.core.events import HostAsked, ResultsReported, Settings
 from windfall.core.records import decode_record
 from windfall.drivers import realtime
-from windfall.drivers.failures import Uncommitted, Unwritable
+from windfall.drivers.failures import ServerFailed, Uncommitted, Unwritable
 from windfall.drivers.realtime import Realtime
 from windfall.store.contract import Batch
 from windfall.store.memory import MemoryStore
@@ -146,5 +146,54 @@ def test_a_driver_that_fails_refuses_what_is_undecided():
         driver.fail("broken")
         with pytest.raises(Uncommitted):
             await asked
+
+    assert told(story).sizes == []
+
+
+async def report_and_ask_soon(driver: Realtime, host: str, ad: object = 1) -> None:
+    """As a worker does that has a result; that of a host which is not known counts for nothing."""
+    now = driver.clock()
+    asked = HostAsked(now, host, "boot", 1, 1, 1, {"cpus": ad})
+    await driver.submit_soon(host, [ResultsReported(now, host, []), asked])
+
+
+def kinds_of(store: Counting) -> list[tuple[str, str]]:
+    events = [decode_record(row.data).event for row in store.records(1)]
+    return [(type(event).__name__, event.host) for event in events]
+
+
+def test_requests_that_come_together_report_first_and_ask_then():
+    async def story(driver: Realtime) -> None:
+        hosts = (report_and_ask_soon(driver, "a"), ask_soon(driver, "b"), report_and_ask_soon(driver, "c"))
+        await asyncio.gather(*hosts)
+
+    first, then = [("ResultsReported", "a"), ("HostAsked", "b"), ("ResultsReported", "c")], ["a", "c"]
+    store = told(story)
+    assert kinds_of(store) == [*first, *(("HostAsked", host) for host in then)]
+    assert store.sizes == [5]
+
+
+def test_nothing_is_done_of_a_request_whose_last_event_cannot_be_written_down():
+    async def story(driver: Realtime) -> None:
+        bad = report_and_ask_soon(driver, "bad", object())
+        results = await asyncio.gather(report_and_ask_soon(driver, "good"), bad, return_exceptions=True)
+        assert [type(result) for result in results] == [type(None), Unwritable]
+
+    assert {host for _, host in kinds_of(told(story))} == {"good"}
+
+
+def test_where_one_event_stops_the_server_all_requests_of_its_turn_are_refused():
+    async def story(driver: Realtime) -> None:
+        apply = driver.engine.apply
+
+        def breaks(state, record):
+            if record.event.host == "bad":
+                raise KeyError("apply")
+            apply(state, record)
+
+        driver.engine.apply = breaks
+        hosts = [report_and_ask_soon(driver, host) for host in ("first", "bad", "last")]
+        results = await asyncio.wait_for(asyncio.gather(*hosts, return_exceptions=True), 10)
+        assert [type(result) for result in results] == [Uncommitted, ServerFailed, Uncommitted]
 
     assert told(story).sizes == []

@@ -55,10 +55,10 @@ def hand_out(service: Service, assigned: list[Assigned], most_bytes: int = MAX_I
 
     Nothing is rendered beyond that. StoreError: nothing could be read now, and the worker asks again.
     """
-    out = HandedOut()
+    out, bags = HandedOut(), service.driver.state.bags
     for piece in assigned:
         job, attempt = piece.job, piece.attempt
-        bag = service.state.bags.get(job)
+        bag = bags.get(job)
         if bag is None:  # cancelled and forgotten while the record was being written
             continue
         progress = bag.progress
@@ -75,7 +75,7 @@ def hand_out(service: Service, assigned: list[Assigned], most_bytes: int = MAX_I
                 argv, payload, overrides = renderer.task(task, attempt)
                 if has_own:
                     overrides = _with_own(service, bag, piece, task, overrides)
-                size = _size_of(argv, overrides, None if job in out.jobs else renderer.spec_for_worker)
+                size = _size_of(argv, overrides, 0 if job in out.jobs else renderer.spec_bytes)
             except StoreError:
                 raise
             except Exception as error:
@@ -95,11 +95,11 @@ def hand_out(service: Service, assigned: list[Assigned], most_bytes: int = MAX_I
     return out
 
 
-def _size_of(argv: list[str] | None, overrides: dict[str, Any] | None, spec: msgspec.Raw | None) -> int:
+def _size_of(argv: list[str] | None, overrides: dict[str, Any] | None, spec_bytes: int) -> int:
     """Bytes of a task in the header of an answer. What cannot be sent fails here, not with the whole answer."""
-    size = len(_encode(argv)) + (len(_encode(overrides)) if overrides else 0) + ROW_BYTES
-    if spec is not None:
-        size += memoryview(spec).nbytes
+    size = len(_encode(argv)) + spec_bytes + ROW_BYTES
+    if overrides:
+        size += len(_encode(overrides))
     if size > MAX_TASK_BYTES:
         raise BadInput(f"a command of {size:,} bytes, with its environment, is more than a worker reads")
     return size
