@@ -76,10 +76,12 @@ def test_hosts_that_come_at_once_are_not_more_than_the_operator_allows(server):
     assert ["error" in answer for answer in answers] == [False, False, True, True, True]
 
 
-def test_exchanges_that_come_at_once_stand_in_the_log_in_their_order(server):
+def test_of_exchanges_that_come_at_once_all_reports_stand_in_the_log_before_all_requests(server):
     server.submit(20)
     joined = together(server, *((body_of(f"h{number}"), "s") for number in range(5)))
     last = server.driver.state.seq
     together(server, *((body_of(f"h{number}", 2, results=done(joined[number])), "s") for number in range(5)))
     events = [decode_record(row.data).event for row in server.store.records(last)]
-    assert [event.host for event in events] == [f"h{number}" for number in range(5) for _ in range(2)]
+    kinds = ["ResultsReported"] * 5 + ["HostAsked"] * 5
+    assert [type(event).__name__ for event in events] == kinds
+    assert [event.host for event in events] == [f"h{number}" for number in range(5)] * 2
