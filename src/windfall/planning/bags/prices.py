@@ -42,6 +42,44 @@ LATE_PENALTY_FACTOR = 20.0
 """Cost of a late task, in on-demand leases of its own."""
 
 
+class Course:
+    """Leases of a spot offer by the cell in which the machine is requested, and what its tasks lose by interruptions.
+
+    `most`: lengths of rows that are in time, by cell; `ends`: cells until the last task of each row ends; `leases_usd`:
+    dollars per task by cell and length; `survival`: by cell, the chance that the machine is still there; `share_left`:
+    the share of an interrupted task that has to run again.
+    """
+
+    def __init__(
+        self, offer: Offer, most: list[int], ends: NDArray[np.int64], leases_usd: Array, survival: Array,
+        share_left: float,
+    ) -> None:  # fmt: skip
+        self.offer = offer
+        self._most, self._ends, self._leases_usd, self._share_left = most, ends, leases_usd, share_left
+        self._survival, self._drops = survival, survival[:-1] - survival[1:]
+        self._counts = np.arange(1.0, len(ends) + 1.0)
+        cells = len(most)
+        self._later = np.zeros(cells + 1)
+        """By cell: dollars for a task that is interrupted then; filled in from the last cell backwards."""
+        self._losses = np.zeros(cells + 1)
+
+    def usd(self, cell: int, next_lost_usd: float) -> float:
+        """Expected dollars per task on a machine requested in this cell, with the later cost of interrupted tasks.
+
+        `next_lost_usd`: for a task that is interrupted in the next cell. Cells are asked for from the last backwards.
+        """
+        self._later[cell + 1] = next_lost_usd * self._share_left
+        most = self._most[cell]
+        if not most:
+            return math.inf
+        ends = self._ends[:most]
+        later = self._later[cell + 1 : cell + 1 + ends[-1]]
+        losses = self._losses[: len(later) + 1]
+        np.cumsum(self._drops[cell : cell + len(later)] / self._survival[cell] * later, out=losses[1:])
+        mean_loss = losses[np.minimum(ends, len(later))].cumsum() / self._counts[:most]
+        return float((self._leases_usd[cell, :most] + mean_loss).min())
+
+
 class Prices:
     """Expected dollars per task by time cell: `waiting_usd` for one that does not run, `hibernated_usd` (by key of the
     offer) for one on a hibernated machine, `ondemand_usd` for one that goes to on-demand.
@@ -116,11 +154,11 @@ class Prices:
         self.waiting_usd = np.full(cells + 1, late)
         self.ondemand_usd = np.minimum(late, np.append(self._ondemand_by_cell(), late))
         self.away_usd = np.full(cells + 1, late)
-        courses = [(offer, self._course(offer)) for offer in self.spot]
+        courses = [self._course(offer, cells) for offer in self.spot]
         returns, sleepers = self._returns(), self._sleepers(cells, late)
         self.hibernated_usd = sleepers.by_offer
         for cell in range(cells - 1, -1, -1):
-            risky = [self._risky(offer, cell, *course) for offer, course in courses]
+            risky = [course.usd(cell, self._lost_usd(course.offer, cell + 1)) for course in courses]
             # To wait costs nothing but time: a young spell of capacity is riskier than it will be later.
             self.waiting_usd[cell] = min(self.ondemand_usd[cell], self.waiting_usd[cell + 1], *risky)
             later_usd = (1.0 - returns) * self.away_usd[cell + 1] + returns * self.waiting_usd[cell + 1]
@@ -177,16 +215,16 @@ class Prices:
         rows: Array = np.concatenate([whole, WHOLE + np.arange(1, most - WHOLE + 1) / PARTS]) if most > WHOLE else whole
         return rows
 
-    def paid_cycles(self, offer: Offer, cycles: Array, cell: int = 0) -> Array:
+    def paid_cycles(self, offer: Offer, cycles: Array, cell: int | NDArray[np.int64] = 0) -> Array:
         """Expected paid cycles of such leases: an interrupted machine begins no more, and its last may be free.
 
-        Each lease counts with the mean hazard rate over its own length, from this cell on.
+        Each lease counts with the mean hazard rate over its own length, from this cell on, or from each of these.
         """
         if offer.market != SPOT:
             return cycles
-        survival, cells, logs = self._survival[offer.key], *self._log_survival[offer.key]
-        ends = np.minimum(cell + cycles * (offer.cycle_s / self.cell_s), len(survival) - 1.0)
-        lost = math.log(survival[cell]) - np.interp(ends, cells, logs)
+        cells, logs = self._log_survival[offer.key]
+        ends = np.minimum(cell + cycles * (offer.cycle_s / self.cell_s), len(logs) - 1.0)
+        lost = logs[cell] - np.interp(ends, cells, logs)
         rates = lost / np.maximum(cycles, 1e-12)
         rates = np.maximum(rates * self.given_up_share(offer), 1e-9)
         if offer.when_taken == "terminate" and offer.free_if_taken:
@@ -214,29 +252,21 @@ class Prices:
         run_s = {offer.key: self.seconds / self.speed(offer) for offer in self.ondemand}
         return ondemand_usd(self.ondemand, self.count, run_s, self.mean_cores, left_s)
 
-    def _risky(self, offer: Offer, cell: int, cycles: Array, machines: Array, ends: NDArray[np.int64]) -> float:
-        """Expected dollars per task on a machine requested in this cell, with the later cost of interrupted tasks."""
-        most = self._most(offer, self.t + cell * self.cell_s)
-        if not most:
-            return math.inf
-        gone, span = self.all_gone[offer.key], slice(cell + 1, cell + 1 + ends[most - 1])
+    def _lost_usd(self, offer: Offer, cell: int) -> float:
+        """Dollars for a task whose machine of this offer is interrupted in this cell, which is solved."""
         if offer.when_taken != "terminate":
-            after = self.hibernated_usd[offer.key][span]
-        else:
-            after = gone * self.away_usd[span] + (1.0 - gone) * self.waiting_usd[span]
-        later = after * self.share_left[offer.key]
-        alive = self._survival[offer.key][cell : cell + len(later) + 1]
-        losses = np.concatenate([ZERO, ((alive[:-1] - alive[1:]) / alive[0] * later).cumsum()])
-        mean_loss = losses[np.minimum(ends[:most], len(later))].cumsum() / np.arange(1.0, most + 1.0)
-        paid_usd = self.paid_cycles(offer, cycles[:most], cell) * offer.price_usd + offer.start_usd
-        leases = paid_usd * machines[:most]
-        return float((leases + mean_loss).min())
+            return float(self.hibernated_usd[offer.key][cell])
+        gone = self.all_gone[offer.key]
+        return float(gone * self.away_usd[cell] + (1.0 - gone) * self.waiting_usd[cell])
 
-    def _course(self, offer: Offer) -> tuple[Array, Array, NDArray[np.int64]]:
-        """What does not depend on the start: billing cycles, machines per task, cells until each task ends."""
-        cycles, machines = self._cycles(offer, self._most(offer, self.t))
+    def _course(self, offer: Offer, cells: int) -> Course:
+        most = [self._most(offer, self.t + cell * self.cell_s) for cell in range(cells)]
+        cycles, machines = self._cycles(offer, most[0])
+        starts = np.arange(cells)[:, None]
+        leases_usd = (self.paid_cycles(offer, cycles, starts) * offer.price_usd + offer.start_usd) * machines
         ends = (offer.lag_s + self._rows(len(cycles)) * (self.seconds / self.speed(offer))) / self.cell_s
-        return cycles, machines, np.rint(ends).astype(int)
+        ends_after = np.rint(ends).astype(int)
+        return Course(offer, most, ends_after, leases_usd, self._survival[offer.key], self.share_left[offer.key])
 
     def _survives(self, offer: Offer) -> Array:
         """By cell: the chance that capacity which is here now is still here, at most `MAX_HAZARD` lost in one cell."""
