@@ -257,23 +257,26 @@ def spread(bins: Sequence[Bin], items: Sequence[Item], left: list[int], until_t:
     """
     if not 0 < sum(left) <= MAX_TASKS_PACKED_EXACTLY or not all_narrow(items, bins):
         return
-    lanes = [(list(bin.free_t), bin, list[Placed]()) for bin in bins]
+    lanes = [list(bin.free_t) for bin in bins]
+    placed = [list[Placed]() for _ in bins]
     for place, item in enumerate(items):
+        if not left[place]:
+            continue
+        limits_t = [_limit_t(bin, item, until_t) for bin in bins]
+        seconds = [item.task.seconds_on(bin.offer) for bin in bins]
+        ends_t = [min(free_t) + takes_s for free_t, takes_s in zip(lanes, seconds, strict=True)]
         for _ in range(left[place]):
-            ends = [
-                (min(free_t) + item.task.seconds_on(bin.offer), number)
-                for number, (free_t, bin, _) in enumerate(lanes)
-                if min(free_t) + item.task.seconds_on(bin.offer) <= _limit_t(bin, item, until_t)
-            ]
-            if not ends:
+            fitting = [(end_t, number) for number, end_t in enumerate(ends_t) if end_t <= limits_t[number]]
+            if not fitting:
                 return
-            end_t, number = min(ends)
-            free_t, _, placed = lanes[number]
+            end_t, number = min(fitting)
+            free_t = lanes[number]
             core = free_t.index(min(free_t))
-            placed.append(Placed(place, 1, free_t[core], end_t))
+            placed[number].append(Placed(place, 1, free_t[core], end_t))
             free_t[core] = end_t
-    for free_t, bin, placed in lanes:
-        bin.free_t, bin.placed = free_t, [*bin.placed, *placed]
+            ends_t[number] = min(free_t) + seconds[number]
+    for bin, free_t, added in zip(bins, lanes, placed, strict=True):
+        bin.free_t, bin.placed = free_t, [*bin.placed, *added]
     left[:] = [0] * len(left)
 
 
