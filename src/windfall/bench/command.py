@@ -28,6 +28,11 @@ BENCHES: dict[str, tuple[str, str, str]] = {
         "command",
         "What a finished task costs the engine, by tasks, hosts and jobs.",
     ),
+    "scale": (
+        "windfall.bench.in_process.scale",
+        "command",
+        "Very many hosts and tasks: memory, time, snapshot, start.",
+    ),
     "view": ("windfall.bench.in_process.view", "command", "What a planner is shown of 16,000 running tasks."),
     "fleet": ("windfall.bench.in_process.fleet", "command", "A planning round of a fleet with 100,000 waiting jobs."),
     "snapshot": (
