@@ -20,6 +20,7 @@ from windfall.policy.names import (
     CONDOR_SCOPES,
     FUNCTIONS,
     REFUSED,
+    REPLICA,
     SHARED_BY_TASKS,
     Reference,
     ad_name,
@@ -170,6 +171,9 @@ def _check_name(faults: _Faults, node: Node, extra: Extra) -> None:
         return
     own = {name.lower() for name in extra.get("BOT", ())}
     if len(path) > 1 and not ad_name(first) and first not in own:
+        if REPLICA.fullmatch(path[0]):
+            faults.error(node.start, f"there is no ad {path[0]}", f"did you mean Job.{written}?")
+            return
         near = nearest(path[0], (*ADS, "Grid"), similar=0.6)
         hint = f"did you mean {'.'.join((near, *path[1:]))}?" if near else f"the ads are {', '.join(ADS)} and Grid"
         faults.error(node.start, f"there is no ad {path[0]}", hint)
@@ -193,7 +197,8 @@ def _check_unknown(faults: _Faults, node: Node, reference: Reference, extra: Ext
     written = ".".join(reference.written)
     near = nearest_attribute(reference, extra)
     if near:
-        also = f" (a tag of your own: {'.'.join(reference.written[:-1])}.Tag_{name})" if ad == "Host" else ""
+        is_tag = ad == "Host" and (ad != reference.ad or len(reference.steps) == 1)
+        also = f" (a tag of your own: {'.'.join(reference.written[:-1])}.Tag_{name})" if is_tag else ""
         faults.error(node.start, f"{written} is no known attribute", f"did you mean {near}?{also}")
     elif ad == "Host":
         faults.warning(

@@ -52,7 +52,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "Host",
         "RemainingLifetime",
         "real",
-        "seconds until the host must leave; very large if it need not",
+        "seconds until the host ends its tasks and leaves; very large if it need not",
         "Host.RemainingLifetime > 3600",
     ),
     Attribute("Host", "Isolated", "boolean", "its tasks run in a sandbox (`worker --isolate`)", "Host.Isolated"),
@@ -230,6 +230,8 @@ def nearest_attribute(
     With `any_distance` the nearest of its own ad, however far.
     """
     prefix, ad, name, rest = _place(reference)
+    if ad == "BOT" and (near := _close(name, {policy: policy for policy in POLICY_NAMES.values()})):
+        return near
     own = {n: n for n in extra.get(ad, ())} | {a.name: a.name for a in (*ATTRIBUTES, *REPLICA_ATTRIBUTES) if a.ad == ad}
     if rest:
         # Only these have attributes of their own.

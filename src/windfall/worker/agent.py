@@ -459,7 +459,8 @@ class Agent:
         told_s = self._round_trip.told_s
         return {
             **self._ad,
-            "lifetime_s": None if left_s is None else round(max(0.0, left_s), 1),
+            # Until it ends its tasks: what begins must end before the time that is kept for leaving.
+            "lifetime_s": None if left_s is None else round(max(0.0, left_s - self._margin_s()), 1),
             "round_trip_s": None if told_s is None else round(told_s, 3),
         }
 

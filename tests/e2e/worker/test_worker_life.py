@@ -242,7 +242,8 @@ def test_the_end_of_its_lifetime_preempts_what_runs(tmp_path):
         assert started.ended()[0] == 0
         assert server.result(key)["cause"] == "preempted"
         assert server.requests[-1]["leaving"] == "lifetime"
-        assert 0 < server.requests[0]["ad"]["lifetime_s"] <= 2
+        # Half a second is kept for leaving: a task that takes longer than what is said would be cut off.
+        assert 0 < server.requests[0]["ad"]["lifetime_s"] <= 1.5
 
 
 def test_it_ends_itself_when_there_is_no_work(tmp_path):

@@ -61,12 +61,20 @@ def test_a_text_that_is_no_expression_is_an_error_at_its_column(text, where, mes
         ("Host.Memory.Size == 1", "Host.Memory"),
         ("Grid.Nmae == 1", "Pool.Name"),
         ("Job.NumberOfReplica == 1", "Job.NumberOfReplicas"),
+        ("Concurency > 1", "Concurrency"),
+        ("BOT.Dedline > 1", "Deadline"),
+        ("Replica1.Host.ErrorRate > 1", "Job.Replica1.Host.ErrorRate"),
     ],
 )
 def test_a_name_close_to_a_known_one_is_an_error_with_that_name(text, near):
     error = next(finding for finding in findings(text) if finding.level == "error")
     assert f"did you mean {near}?" in error.hint
     assert error.offset == 0
+
+
+def test_a_tag_is_offered_only_where_one_could_stand():
+    (finding,) = findings("Host.Memory.Size == 1")
+    assert finding.hint == "did you mean Host.Memory?"
 
 
 def test_a_name_close_to_no_known_one_is_a_warning_because_it_may_be_a_tag():

@@ -97,6 +97,10 @@ def _why_failed(told: Json) -> list[str]:
 
 
 ENDED = ("done", "failed", "cancelled")
+NOT_BEGUN = "not begun"
+"""How workers begin to say why they give an attempt back that had not begun."""
+SAID_OF_OWNER = {"JobRetried": "told to try again", "JobCancelled": "cancelled"}
+"""Steps of a story that are what an owner asked for, by their names in JSON."""
 
 
 def memory_lines(told: Json) -> list[str]:
@@ -195,7 +199,9 @@ def _step(step: Json) -> str:
         return f"{when}{attempt}given up: {step['why']}; {step['then']}"
     if "cause" in step:
         return f"{when}{attempt}on {step['host']}: {_ended(step)}; {step['what']}"
-    return f"{when}{step['what']}" + (f": {step['reason']}" if step.get("reason") else "")
+    return f"{when}{SAID_OF_OWNER.get(step['what'], step['what'])}" + (
+        f": {step['reason']}" if step.get("reason") else ""
+    )
 
 
 def _ended(step: Json) -> str:
@@ -204,6 +210,8 @@ def _ended(step: Json) -> str:
     took = show_duration(step["run_s"])
     if step["cause"] == "time":
         return f"killed after its {took} limit"
+    if step["cause"] == "preempted" and step.get("text", "").startswith(NOT_BEGUN):
+        return f"given back, {step['text']}"
     never_ran = step["cause"] in NEVER_RAN
     peak = f", peak {show_bytes(step['rss_bytes'])}" if step.get("rss_bytes") else ""
     said = cause_text(step["cause"], step["exit_code"]) + ("" if never_ran else f" after {took}{peak}")

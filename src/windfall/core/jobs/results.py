@@ -95,7 +95,7 @@ def complete(state: State, event: ResultsReported, judged: ResultsJudged) -> Non
             return
     if not judged.checked and any(result.cause == DISAGREEMENT for result in event.results):
         judged.checked = tuple(quorum.checks(state, state.hosts.by_name.get(event.host), event.results, verdicts))
-    if RETRIED in verdicts:
+    if RETRIED in verdicts or FAILED_FOR_GOOD in verdicts:
         judged.memory = tuple(_more_memory(state, event, verdicts))
     if FAILED_FOR_GOOD in verdicts or LOST_FOR_GOOD in verdicts:
         pairs = zip(event.results, verdicts, strict=True)
@@ -105,7 +105,8 @@ def complete(state: State, event: ResultsReported, judged: ResultsJudged) -> Non
 def _more_memory(state: State, event: ResultsReported, verdicts: list[int]) -> list[tuple[int, int]]:
     found = []
     for place, (result, verdict) in enumerate(zip(event.results, verdicts, strict=True)):
-        if verdict == RETRIED and result.cause == OUT_OF_MEMORY:
+        # A task that has failed may be told to try again: not with what was too little.
+        if verdict in (RETRIED, FAILED_FOR_GOOD) and result.cause == OUT_OF_MEMORY:
             more_bytes = more_memory(state, state.bags[result.job], result)
             if more_bytes:
                 found.append((place, more_bytes))

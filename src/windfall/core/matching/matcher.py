@@ -335,6 +335,8 @@ class Matcher:
             if queue.size and width <= slots and space >= width and (not ends or self._finishes(bag, rules)):
                 left = space if width == 1 else space // width
                 left = left if left < most else most
+                if ends and left > 1:
+                    left = min(left, self._in_time(bag, rules, self.held + used) // width)
                 if rules.container and not host.has_containers:
                     continue
                 if rules.needs:
@@ -381,6 +383,11 @@ class Matcher:
         if self.host.ad.get("lifetime_s") is None:
             return True
         return lifetimes.finishes(self.state, bag, rules, self.host, self.t)
+
+    def _in_time(self, bag: Bag, rules: TaskClass, held: int) -> int:
+        """Slots' worth of tasks that a host takes beyond `held`, so that the last of them ends before the host does."""
+        most, free = bundles.finishing(bag, rules, self.host, self.t), self.host.slots - held
+        return UNLIMITED if most is None else max(free, most - held)
 
     def _class_deadline_s(self, bag: Bag, policy: BagPolicy, index: int) -> float | None:
         """Of tasks that have no replicas; what a policy says of it is asked once where it stays the same."""

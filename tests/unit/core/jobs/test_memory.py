@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.engine.hand import Hand
-from windfall.core.events import Key, Result, ResultsReported, TaskClass
+from windfall.core.events import JobRetried, Key, Result, ResultsReported, TaskClass
 from windfall.core.explain.memory import memory_of
 from windfall.core.state.snapshot import load, save
 from windfall.wire.messages import CAUSES
@@ -51,6 +51,17 @@ def test_a_job_may_forbid_it_and_one_that_grows_by_attempt_grows_as_it_says():
         report(hand, "h", key, "oom", rss_mb=100)
         (again,) = hand.tasks("h")
         assert bag.memory_for(*again[1:]) == expected * MIB
+
+
+def test_a_retry_of_a_task_that_failed_for_want_of_memory_gets_more_than_was_too_little():
+    hand = Hand()
+    bag = hand.submit(1, [TaskClass(memory_bytes=100 * MIB, max_failures=1)])
+    (key,) = hand.tasks("h", memory_mb=4096)
+    report(hand, "h", key, "oom", rss_mb=100)
+    assert bag.state == "failed"
+    hand.step(JobRetried(hand.t, bag.number))
+    (again,) = hand.tasks("h")
+    assert bag.memory_for(*again[1:]) == 200 * MIB
 
 
 def test_other_failures_get_no_more_memory():

@@ -34,6 +34,15 @@ def test_what_is_left_of_a_lifetime_counts_and_not_what_the_host_said_at_first()
     assert hand.tasks("long", slots=2) == []
 
 
+def test_a_host_that_ends_soon_gets_what_it_finishes_however_much_it_asks_for():
+    """Its tasks so far were short, so it asks for several a slot; those of this bag are long."""
+    hand = Hand(compile_policies)
+    hand.submit(200, [TaskClass(estimate_s=10.0)])
+    assert len(hand.tasks("soon", want=6, slots=2, lifetime_s=11.0)) == 2
+    assert len(hand.tasks("later", want=6, slots=2, lifetime_s=25.0)) == 4
+    assert len(hand.tasks("endless", want=6, slots=2)) == 6
+
+
 def test_while_nothing_is_known_a_task_starts_and_an_estimate_counts_until_more_is_known():
     hand = Hand(compile_policies)
     hand.submit(1)
