@@ -7,6 +7,7 @@ plan is due the fleet's planner is called, as the live server would call it, aft
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from math import inf
 from typing import Any, NamedTuple
@@ -73,7 +74,9 @@ class Simulated:
         self._plans_took = iter(plans_took)
         """How the first plans go, one after the other; all later ones take `planning_s`."""
         self._told_plans = list(reversed(told_plans))
-        """Plans that are taken as they were, the next one last; no planner is asked before they are over."""
+        """Plans that are taken as they were, the next one last."""
+        self._told_of = Counter(told.fleet for told in told_plans)
+        """How many of them are left, by fleet: no planner is asked for a fleet before its plans are over."""
         self._planned: dict[int, float] = {}
         """Fleets for which a planner is at work or will be called, and when."""
         self.carry_out: Callable[[Wishes], None] = _nobody
@@ -112,8 +115,10 @@ class Simulated:
     def _carry_out(self, wanted: Wishes) -> None:
         if wanted.wake_t < self._timer_at:
             self._wake(wanted.wake_t)
-        if self._planner is not None and wanted.plans and not self._told_plans:
+        if self._planner is not None and wanted.plans:
             for fleet in wanted.plans:
+                if self._told_of and self._told_of[fleet]:
+                    continue
                 if fleet not in self._planned and (wish := plan_wish(self.state, fleet)) is not None:
                     self._planned[fleet] = wish.at_t
                     self.at(wish.at_t, self._plan, fleet)
@@ -148,8 +153,10 @@ class Simulated:
         if not self._told_plans or self._saved is not None:
             return
         told = self._told_plans.pop()
+        self._told_of[told.fleet] -= 1
         if len(self.state.fleet.machines) != told.machines or told.fleet not in self.state.fleet.plans:
             self._told_plans.clear()
+            self._told_of.clear()
             self._carry_out(wishes(self.state))
         else:
             self.submit(PlanProposed(self.now, told.fleet, self.state.seq, told.plan, told.error))

@@ -37,6 +37,13 @@ class Work:
         self.unfinished = {(task, attempt): least_s for task, attempt, least_s in bag.unfinished}
         """Attempts that take at least this long, on a host of speed 1."""
         self.at_waking = frozenset(bag.at_waking)
+        self.sent = {(task, attempt): (machine, at_s) for task, attempt, machine, at_s in bag.sent}
+        """When and to which machine attempts of a replayed log were handed out."""
+
+    def begins_s(self, task: int, attempt: int, machine: int, now: float) -> float:
+        """When an attempt begins that a machine gets now: no sooner than it got it in the log, by a slower exchange."""
+        logged, at_s = self.sent.get((task, attempt), (0, 0.0))
+        return max(now, at_s) if machine == logged else now
 
     def named_s(self, task: int) -> float:
         """The named run time of a task; the true one differs by its error."""

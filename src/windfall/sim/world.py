@@ -554,6 +554,8 @@ class World:
         work, ground = self.jobs[job], host.pool
         pool, now = ground.pool, self.driver.now
         now = now if now > host.warm_t else host.warm_t
+        if work.sent and host.offer is not None:
+            now = work.begins_s(task, attempt, host.index, now)
         if host.black_hole:
             return Running(now, now + pool.black_hole_after_s, 0.0, EXIT_CODE)
         work_s = work.run_s(task)

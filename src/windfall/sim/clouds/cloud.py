@@ -77,6 +77,7 @@ def _supply(raw: dict[str, Any], cloud: dict[str, Any], place: str, where: Path,
         lives=values["lives"],
         orders=values["orders"],
         ends=values["ends"],
+        news=values["news"],
     )
 
 

@@ -2,11 +2,12 @@
 
 The engine says what to rent and what to give back (`core.wishes`); here the provider answers, boots a host that asks
 for work as every other, and reclaims it when its market says so. While the server cannot be reached, the provider keeps
-its news.
+its news; in a replay the server also hears of interruptions as late as it did.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING
@@ -68,6 +69,8 @@ class Provider:
         self._markets: dict[str, Market] = {}
         self._seed = seed
         self._grounds: dict[str, Ground] = {}
+        self._late: dict[int, deque[tuple[float, Callable[[float], AnyEvent]]]] = {}
+        """What became of machines and the server does not know yet, with the moment when it will."""
         self._ordered: set[int] = set()
         self._ending: set[int] = set()
         self._hungry: dict[int, Rented] = {}
@@ -98,6 +101,20 @@ class Provider:
             self.driver.at(self.world.cut_off_until, self._tell, event)
         else:
             self.driver.submit(event(self.driver.now))
+
+    def _tell_of(self, number: int, event: Callable[[float], AnyEvent], late_s: float = 0.0) -> None:
+        """Send what became of a machine, `late_s` after it happened and not before what happened to it earlier."""
+        waiting = self._late.get(number)
+        if late_s or waiting:
+            at_t = max(self.driver.now + late_s, waiting[-1][0] if waiting else 0.0)
+            self._late.setdefault(number, deque()).append((at_t, event))
+            self.driver.at(at_t, self._deliver, number)
+        else:
+            self._tell(event)
+
+    def _deliver(self, number: int) -> None:
+        if waiting := self._late.get(number):
+            self._tell(waiting.popleft()[1])
 
     # --- what the engine wants ----------------------------------------------------------------------------------------
 
@@ -217,6 +234,7 @@ class Provider:
         if rented.epoch != epoch:
             return
         now, number, how = self.driver.now, rented.number, rented.market.offer.when_taken
+        late_s = rented.place.news_s
         self.books[rented.market.offer.pool].interrupted += 1
         if how == "terminate":
             self._end(rented, "taken")
@@ -225,7 +243,7 @@ class Provider:
         back_t = rented.market.back_t(rented.place, now)
         rented.place.interruptions += 1
         self.log.append((now, number, "hibernated"))
-        self._tell(lambda t: MachineHibernated(t, number, now))
+        self._tell_of(number, lambda t: MachineHibernated(t, number, now), late_s)
         if back_t < inf:
             self.driver.at(back_t, self._wake, rented, rented.epoch)
 
@@ -252,7 +270,7 @@ class Provider:
         now, number = self.driver.now, rented.number
         rented.epoch += 1
         self.log.append((now, number, "resumed"))
-        self._tell(lambda t: MachineResumed(t, number, now))
+        self._tell_of(number, lambda t: MachineResumed(t, number, now))
         self._run(rented)
         if rented.boot_left_s is None:
             self.world.come(rented.host)
@@ -289,7 +307,9 @@ class Provider:
         now, number = self.driver.now, rented.number
         rented.market.give_back(rented.place)
         self.log.append((now, number, cause))
-        self._tell(lambda t: MachineEnded(t, number, now, cause))
+        self._tell_of(
+            number, lambda t: MachineEnded(t, number, now, cause), rented.place.news_s if cause == "taken" else 0.0
+        )
 
     def close(self) -> None:
         """End of the run: release all machines and record the bills."""
@@ -298,6 +318,9 @@ class Provider:
         for end_t, number in sorted((end_t, number) for number, (end_t, _) in self._leaving.items()):
             self.driver.now = max(self.driver.now, end_t)
             self._left(number)
+        for number, waiting in self._late.items():
+            for _ in range(len(waiting)):
+                self._deliver(number)
         now, world = self.driver.now, self.world
         for machine in self.driver.state.fleet.machines.values():
             pool = machine.offer.pool

@@ -52,6 +52,8 @@ class Supply(Struct, frozen=True, kw_only=True):
     """Seconds that each of these orders took to be taken; a machine is billed from then on. None: at once."""
     ends: tuple[float, ...] = ()
     """Seconds that each of these orders took to end once it was given back. None: they end at once."""
+    news: tuple[tuple[float, ...], ...] = ()
+    """Seconds after which the server knew of each interruption of each of these orders. None: it knows at once."""
 
 
 class Place(Struct):
@@ -66,6 +68,13 @@ class Place(Struct):
     """From the order to the beginning of the bill."""
     end_s: float = 0.0
     """From our giving it back to its end."""
+    news: tuple[float, ...] = ()
+    """From each interruption to the moment when the server knew of it."""
+
+    @property
+    def news_s(self) -> float:
+        """The same for the next interruption."""
+        return self.news[self.interruptions] if self.interruptions < len(self.news) else 0.0
 
 
 class Poisson:
@@ -154,7 +163,9 @@ class Market:
         heappop(self._free)
         self._turns[index] += 1
         order_s, end_s = ((times[(self._asked - 1) % len(times)] if times else 0.0) for times in (orders, ends))
-        return Place(index, self._turns[index], life=life, order_s=order_s, end_s=end_s)
+        late = self.supply.news
+        news = late[(self._asked - 1) % len(late)] if late else ()
+        return Place(index, self._turns[index], life=life, order_s=order_s, end_s=end_s, news=news)
 
     def give_back(self, place: Place) -> None:
         heappush(self._free, place.index)

@@ -225,6 +225,7 @@ OFFER = (
     Field("lives", "lives", "what became of its orders in a log, one after the other, instead of any law", []),
     Field("orders", "times", "how long each of these orders took to be taken; billed from then on", []),
     Field("ends", "times", "how long each of these took to end once it was given back; billed until then", []),
+    Field("news", "lives", "how long after each interruption of each of these the server knew of it", []),
     Field("price_steps", "steps", "prices of a cycle from each moment on, as in a log, instead of a file", []),
     Field("prices", "path", "price series (CSV: timestamp, usd_per_hour) instead of `price_usd`", ""),
     Field("prices_of", "text", 'its zone and type there, as in "us-east-1a/m5.xlarge"', ""),

@@ -16,6 +16,8 @@ from msgspec import Struct, field
 
 from windfall.core.events import (
     AnyEvent,
+    MachineEnded,
+    MachineHibernated,
     MachineNoticed,
     MachineResumed,
     MachineStarted,
@@ -41,6 +43,8 @@ class MarketNews(Struct):
     """When the provider took the order of each machine."""
     resumed_t: dict[int, float] = field(default_factory=dict)
     """When each machine last woke from hibernation."""
+    late_s: dict[tuple[int, float], float] = field(default_factory=dict)
+    """(machine, when it was interrupted or ended): for how long the server did not know of it."""
 
     def hear(self, event: AnyEvent) -> None:
         if isinstance(event, OffersConfigured):
@@ -52,6 +56,8 @@ class MarketNews(Struct):
             self.started_t.setdefault(event.machine, event.at)
         elif isinstance(event, MachineResumed):
             self.resumed_t[event.machine] = event.at
+        elif isinstance(event, MachineHibernated | MachineEnded):
+            self.late_s.setdefault((event.machine, event.at), max(0.0, event.t - event.at))
         elif isinstance(event, MachineNoticed):
             self.notices.append(event)
 
@@ -63,6 +69,7 @@ def clouds_of(
 
     Hosts show that they are there every `heartbeat_s`, and begin their first task `warm_up_s` after they asked for it.
     """
+    over_t = _over_t(state)
     machines: dict[str, list[MachineState]] = {}
     for machine in state.fleet.machines.values():
         machines.setdefault(machine.offer.key, []).append(machine)
@@ -71,7 +78,7 @@ def clouds_of(
     for pool in sorted({rented[0].offer.pool for rented in machines.values()}):
         told = [event for event in news.prices if event.pool == pool]
         rows = [
-            _offer(offer, machines.get(key, []), _steps(offer, told, began_s), news)
+            _offer(offer, machines.get(key, []), _steps(offer, told, began_s), news, over_t)
             for key, offer in news.offers.items()
             if offer.pool == pool
         ]
@@ -81,7 +88,15 @@ def clouds_of(
     return found
 
 
-def _offer(offer: Offer, machines: list[MachineState], steps: list[list[Any]], news: MarketNews) -> dict[str, Any]:
+def _over_t(state: State) -> float:
+    """When the last job ended: a simulated run is over then, and gives all machines back; inf if one has not ended."""
+    ended = [bag.finished_t for bag in state.bags.values()]
+    return max((inf if t is None else t for t in ended), default=inf)
+
+
+def _offer(
+    offer: Offer, machines: list[MachineState], steps: list[list[Any]], news: MarketNews, over_t: float
+) -> dict[str, Any]:
     # What we gave up before it was ordered, no provider has answered.
     ordered = [machine for machine in machines if machine.error != GIVEN_UP]
     row: dict[str, Any] = {
@@ -111,8 +126,11 @@ def _offer(offer: Offer, machines: list[MachineState], steps: list[list[Any]], n
         orders_s = [max(0.0, news.started_t.get(m.number, m.requested_t) - m.requested_t) for m in ordered]
         if any(orders_s):
             row["orders"] = [seconds(order_s) for order_s in orders_s]
-        if any(ends_s := _ends_s(ordered)):
+        if any(ends_s := _ends_s(ordered, over_t)):
             row["ends"] = [seconds(end_s) for end_s in ends_s]
+        late = [_late_s(machine, news) for machine in ordered]
+        if any(map(any, late)):
+            row["news"] = [[seconds(late_s) for late_s in each] for each in late]
     if len(steps) > 1:
         row["price_steps"] = steps
     if offer.market == "spot":
@@ -133,10 +151,14 @@ def _told(offer: Offer, numbers: set[int], notices: list[MachineNoticed]) -> dic
     return row
 
 
-def _ends_s(machines: list[MachineState]) -> list[float]:
-    """How long each machine took to end once we gave it back; one that we did not give back, as long as the others."""
+def _ends_s(machines: list[MachineState], over_t: float) -> list[float]:
+    """How long each machine took to end once we gave it back; one that we did not give back, as long as the others.
+
+    For one that was given back when all jobs had ended, the time counts from that end: a live server makes a plan
+    first.
+    """
     took = [
-        machine.ended_t - machine.stopping_t
+        machine.ended_t - min(machine.stopping_t, over_t)
         if machine.cause == RELEASED and machine.ended_t is not None and machine.stopping_t is not None
         else None
         for machine in machines
@@ -144,6 +166,14 @@ def _ends_s(machines: list[MachineState]) -> list[float]:
     known = [max(0.0, end_s) for end_s in took if end_s is not None]
     usual = median(known) if known else 0.0
     return [usual if end_s is None else max(0.0, end_s) for end_s in took]
+
+
+def _late_s(machine: MachineState, news: MarketNews) -> list[float]:
+    """How long after each interruption of a machine the server knew of it: until then its tasks wait there."""
+    moments = [slept_t for slept_t, _ in machine.sleeps]
+    if machine.cause == TAKEN and machine.ended_t is not None:
+        moments.append(machine.ended_t)
+    return [news.late_s.get((machine.number, t), 0.0) for t in moments] or [0.0]
 
 
 def life_of(machine: MachineState, resumed_t: float | None) -> list[float]:
