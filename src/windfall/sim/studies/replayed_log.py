@@ -32,6 +32,7 @@ from windfall.core.events import (
 from windfall.core.records import Record
 from windfall.core.renting.money import usd
 from windfall.core.renting.shares import charged_to_job_microusd
+from windfall.core.state.renting.fleet import TAKEN, MachineState
 from windfall.core.state.state import State
 from windfall.drivers.simulated import PlanTook, ToldPlan
 from windfall.sim.studies.replayed_clouds import MarketNews, clouds_of
@@ -49,6 +50,10 @@ AT_WAKING_S = 0.25
 The replay must not have it later: by then the machine may have been given back, and the plans of the log, for which
 the task is done, would leave it out.
 """
+
+
+BEFORE_INTERRUPTION_S = 0.001
+"""A result that was under way when its machine was interrupted had been sent this long before."""
 
 
 class RentedResult(NamedTuple):
@@ -215,6 +220,7 @@ def read_into(fitted: SeenLog, records: Iterator[Record]) -> None:
     if state.fleet.machines:
         fitted.clouds = clouds_of(state, fitted.began_s, news, fitted.settings.lease_s / 3, fitted.warm_up_s())
         for number, job in fitted.jobs.items():
+            _find_results_under_way(job, fitted, state)
             _find_results_at_waking(job, state)
             if job.rents and number in state.bags:
                 job.cost_usd = usd(charged_to_job_microusd(state, number, fitted.ended_s))
@@ -364,6 +370,31 @@ def _held_s(state: State, host: SeenHost | None, sent_t: float, t: float, task_c
     if machine is None:
         return max(1e-6, t - sent_t)
     return max(1e-6, t - sent_t - machine.slept_s(sent_t, t)) * machine.offer.speed_for(task_class)
+
+
+def _find_results_under_way(job: SeenJob, fitted: SeenLog, state: State) -> None:
+    """Results that a slow server took after their machine had hibernated or ended: they were there before.
+
+    Known at the end of the log alone, as the provider's news come later.
+    """
+    hosts = {host.machine: host for host in fitted.hosts.values() if host.machine}
+    for place, found in enumerate(job.rented_results):
+        machine = state.fleet.machines.get(found.machine)
+        at_t = None if machine is None else _interrupted_t(machine, found.sent_t, found.t)
+        if at_t is not None:
+            task, host = found.attempt[0], hosts.get(found.machine)
+            held_s = _held_s(state, host, found.sent_t, at_t - BEFORE_INTERRUPTION_S, job.class_of(task).name)
+            job.held_of[task] = held_s
+            job.rented_results[place] = found._replace(t=at_t - BEFORE_INTERRUPTION_S, held_s=held_s)
+
+
+def _interrupted_t(machine: MachineState, sent_t: float, t: float) -> float | None:
+    """When a machine was interrupted that had an attempt since `sent_t`, and had not woken when its result came."""
+    for from_t, to_t in machine.sleeps:
+        if sent_t < from_t < t and (to_t is None or t < to_t - AT_WAKING_S):
+            return from_t
+    ended_t = machine.ended_t if machine.cause == TAKEN else None
+    return ended_t if ended_t is not None and sent_t < ended_t < t else None
 
 
 def _find_results_at_waking(job: SeenJob, state: State) -> None:
