@@ -337,6 +337,8 @@ def live(name: str) -> Fitted:
         "given-back-in-the-next-cycle",
         # A server that stood still for 2 s took results of a machine 9 ms after the machine had been reclaimed.
         "results-under-way-when-reclaimed",
+        # Machines were awake although their provider showed them as hibernated: hibernations overlap in the log.
+        "hibernated-twice-over-the-same-time",
     ],
 )
 def test_a_live_run_in_the_emulated_cloud_is_replayed_within_a_thousandth(name):

@@ -10,6 +10,7 @@ import pytest
 from tests.support.clouds.providers import OFFERS, SPOT, STEADY, Account, FakeCloud
 from windfall.core.engine import Engine
 from windfall.core.events import (
+    HostAsked,
     JobRules,
     JobSealed,
     JobSubmitted,
@@ -154,6 +155,25 @@ def test_what_the_provider_does_is_told_with_the_providers_times():
         world.cloud.poke("i-1", "terminate")
         await world.look()
         assert (world.machine(1).phase, world.machine(1).cause, world.machine(1).ended_t) == (ENDED, TAKEN, woke_t)
+
+    play(story)
+
+
+def test_a_provider_that_still_names_the_hibernation_before_pauses_no_bill_twice():
+    """The worker has asked for work since then, so the machine was awake, whatever the provider's list says."""
+
+    async def story(world):
+        await world.plan(SPOT)
+        await world.look()
+        slept_t = world.account.now = world.driver.clock() - 2.0
+        world.cloud.poke("i-1", "hibernate")
+        await world.look()
+        ad = {"pool": "cloud", "machine": 1}
+        await world.driver.submit([HostAsked(world.driver.clock(), world.machine(1).host_name, "b", 1, 1, 2, ad)])
+        assert world.machine(1).phase != HIBERNATED
+        await world.look()
+        (_, woke_t), (again_t, _) = world.machine(1).sleeps
+        assert slept_t < woke_t <= again_t
 
     play(story)
 

@@ -111,7 +111,9 @@ def _news(machine: MachineState, seen: Seen, now: float, asked_t: float) -> list
     if seen.phase == ENDED:
         return [ev.MachineEnded(now, number, since_t, seen.cause, seen.about[:LAST_WORDS_CHARS])]
     if seen.phase == HIBERNATED and machine.phase != HIBERNATED and asked_t > awake_since(machine):
-        news.append(ev.MachineHibernated(now, number, since_t))
+        # It has woken since: a provider that still names the hibernation before must not pause the bill twice.
+        woke_t = machine.sleeps[-1][1] if machine.sleeps else None
+        news.append(ev.MachineHibernated(now, number, since_t if woke_t is None else max(since_t, woke_t)))
     elif seen.phase == RUNNING and machine.phase == HIBERNATED:
         news.append(ev.MachineResumed(now, number, since_t))
     if seen.taken_at_t is not None and seen.taken_at_t != machine.noticed_t:

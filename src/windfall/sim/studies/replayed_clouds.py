@@ -189,7 +189,8 @@ def life_of(machine: MachineState, resumed_t: float | None) -> list[float]:
     )
     life = [max(0.0, boot_s)]
     for slept_t, woke_t in machine.sleeps:
-        life.append(max(0.0, slept_t - since_t))
+        slept_t = max(slept_t, since_t)  # logs of earlier versions may have two hibernations that overlap
+        life.append(slept_t - since_t)
         # One that ended while it slept has not woken: the end of the machine closed its sleep. One may have woken with
         # the job's last result, and have been released at that moment.
         closed_by_end = machine.ended_t is not None and woke_t is not None and woke_t >= machine.ended_t
