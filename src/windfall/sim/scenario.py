@@ -166,8 +166,8 @@ class Bag(Struct, frozen=True, kw_only=True):
     """(task, attempt, seconds): attempts of a replayed log that were cut short take at least as long, at speed 1."""
     sent: tuple[tuple[int, int, int, float], ...] = ()
     """(task, attempt, machine, seconds): when a replayed log handed out attempts; they begin no sooner there."""
-    at_waking: tuple[tuple[int, int], ...] = ()
-    """(task, attempt): attempts of a replayed log whose result was there when their machine woke from hibernation."""
+    at_waking: tuple[tuple[int, int, float], ...] = ()
+    """(task, attempt, seconds): attempts of a replayed log whose result came so soon after their machine woke."""
 
 
 class SharedFleet(Struct, frozen=True, kw_only=True):

@@ -36,7 +36,7 @@ class Work:
         self.drag = stream(seed, f"bag/{self.name}/drag")
         self.unfinished = {(task, attempt): least_s for task, attempt, least_s in bag.unfinished}
         """Attempts that take at least this long, on a host of speed 1."""
-        self.at_waking = frozenset(bag.at_waking)
+        self.at_waking = {(task, attempt): later_s for task, attempt, later_s in bag.at_waking}
         self.sent = {(task, attempt): (machine, at_s) for task, attempt, machine, at_s in bag.sent}
         """When and to which machine attempts of a replayed log were handed out."""
 

@@ -265,18 +265,21 @@ class World:
             running.sleep(driver.now - host.last_s)
             driver.at(running.end_s, self._end, host, host.epoch, key)
             self.saver.plan(host, key, running)
-        if host.running and resumes:
-            self._end_at_waking(host)
-        self.exchange(host)
+        if later_s := self._end_at_waking(host) if host.running and resumes else 0.0:
+            host.retrying = True
+            driver.after(later_s, self._retry, host, host.epoch)
+        else:
+            self.exchange(host)
         if host.here and host.pool.pool.heartbeat_s < inf:
             driver.after(host.pool.pool.heartbeat_s, self._beat, host, host.epoch)
 
-    def _end_at_waking(self, host: Host) -> None:
-        """End the attempts that, in a replayed log, had ended when their machine woke."""
-        now = self.driver.now
+    def _end_at_waking(self, host: Host) -> float:
+        """End attempts that had ended in a replayed log when their machine woke; seconds until it told of them."""
+        now, later_s = self.driver.now, 0.0
         for key in [key for key in host.running if key[1:] in self.jobs[key[0]].at_waking]:
-            running = host.running.pop(key)
+            running, later_s = host.running.pop(key), max(later_s, self.jobs[key[0]].at_waking[key[1:]])
             host.results.append(Result(*key, DONE_CODE, 0, running.start_s + running.slept_s, now, running.cpu_s))
+        return later_s
 
     def _taken_away(self, host: Host, epoch: int) -> None:
         """The stay is over: preempted, interrupted, switched off."""

@@ -95,8 +95,8 @@ class SeenJob(Struct):
     rented_results: list[RentedResult] = field(default_factory=list)
     sent_of: dict[tuple[int, int], tuple[int, float]] = field(default_factory=dict)
     """(task, attempt): the rented machine that it was handed out to, and when."""
-    at_waking: list[tuple[int, int]] = field(default_factory=list)
-    """(task, attempt): attempts whose result was there when their machine woke."""
+    at_waking: list[tuple[int, int, float]] = field(default_factory=list)
+    """(task, attempt, seconds): attempts whose result was there when their machine woke, and how soon it came."""
     classes: list[TaskClass] = field(default_factory=list)
     classes_of: list[int] = field(default_factory=list)
     """The place of each task's class among `classes`."""
@@ -402,9 +402,9 @@ def _find_results_at_waking(job: SeenJob, state: State) -> None:
     provider named, or just before. Known at the end of the log alone: a machine may not have woken at all."""
     for found in job.rented_results:
         sleeps = state.fleet.machines[found.machine].sleeps if found.machine in state.fleet.machines else []
-        if any(
-            found.sent_t < from_ < found.t and to is not None and abs(found.t - to) < AT_WAKING_S
-            for from_, to in sleeps
-        ):
-            job.at_waking.append(found.attempt)
+        woke_t = [to for from_, to in sleeps if to is not None and found.sent_t < from_ < found.t]
+        after_s = [found.t - to for to in woke_t if abs(found.t - to) < AT_WAKING_S]
+        if after_s:
+            # A plan may have been made in between, and have left its machine other tasks than it would get at once.
+            job.at_waking.append((*found.attempt, max(0.0, after_s[-1])))
             job.cut_s[found.attempt] = found.held_s  # it must not end before the machine hibernates
