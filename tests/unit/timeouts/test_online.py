@@ -12,7 +12,7 @@ from windfall.errors import BadInput
 from windfall.timeouts.best import best_timeout
 from windfall.timeouts.laws.closed import LogNormal
 from windfall.timeouts.learning.memory import USUAL, cell_of
-from windfall.timeouts.learning.online import EXPLORE_EVERY, LEAST, Memory, Sketch, edge_above
+from windfall.timeouts.learning.online import ALL_EXPLORE_BELOW, EXPLORE_EVERY, LEAST, Memory, Sketch, edge_above
 from windfall.timeouts.process import Process
 
 
@@ -155,6 +155,14 @@ def test_some_attempts_wait_longer_so_that_the_tail_stays_known():
     timeouts = [decision.for_attempt(number) for number in range(200)]
     assert timeouts.count(decision.explore_s) == 200 // EXPLORE_EVERY
     assert decision.explore_s > 2 * decision.timeout_s
+
+
+def test_all_attempts_wait_longer_until_fifty_have_ended():
+    values = np.random.default_rng(1).lognormal(5, 1.2, ALL_EXPLORE_BELOW).tolist()
+    new = taught(values[:-1]).best_timeout(prior_s=3600)
+    assert {new.for_attempt(number) for number in range(50)} == {new.explore_s}
+    known = taught(values).best_timeout(prior_s=3600)
+    assert {known.for_attempt(number) for number in range(50)} == {known.timeout_s, known.explore_s}
 
 
 def test_a_decision_is_stale_after_more_attempts_or_a_drift():

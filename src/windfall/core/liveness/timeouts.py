@@ -211,9 +211,13 @@ def all_shown(state: State, pool: str | None = None, bag: str | None = None) -> 
     learned, rules = state.learned, state.settings.bookkeeping.latencies
     found = [*learned.advice.values()]
     for key, counts in learned.latencies.classes.items():
-        if key not in learned.advice and counts.samples < LEAST:
+        if key not in learned.advice:
             of_pool, _, of_bag = key.partition("\n")
-            decision = Sketch.of(counts).best_timeout(prior_s=PRIOR_S, floor_s=FLOOR_S, cap_s=CAP_S, rules=rules)
+            # Advice comes with the first result after enough have come back; until then the prior holds.
+            least = max(LEAST, counts.samples + 1)
+            decision = Sketch.of(counts).best_timeout(
+                prior_s=PRIOR_S, floor_s=FLOOR_S, cap_s=CAP_S, rules=rules, least=least
+            )
             found.append(Advice(of_pool, of_bag, decision, None))
     return [shown(one) for one in found if pool in (None, one.pool) and bag in (None, one.bag)]
 

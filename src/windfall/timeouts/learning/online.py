@@ -13,9 +13,9 @@ The engine keeps the counts (`memory`) in its state and changes them only throug
     decision.for_attempt(n)                                the timeout of the n-th attempt: some wait longer, to learn
 
 `Deadline` defaults to `decision.for_attempt(n)`, `Pool.BestTimeout` is `decision.timeout_s`, `Pool.LatencyQuantile95`
-the quantile; `decision.because` is what `explain` says. A decision costs about half a millisecond: keep it, and ask
-again when `memory.stale(decision, pool, task_class)` says so. Latencies exclude the run time of the task; pass that as
-`run_s`, and the timeout covers both.
+the quantile; `decision.because` is what `explain` says. A decision costs half a millisecond, and four while laws are
+fitted: keep it, and ask again when `memory.stale(decision, pool, task_class)` says so. Latencies exclude the run time
+of the task; pass that as `run_s`, and the timeout covers both.
 
 Latencies fall into cells of equal ratio (1/16 octave). Each cell counts attempts that came back there, that were cut
 short there, and that were first looked at again from there on: enough for Kaplan-Meier, whose curve `steps` searches.
@@ -39,8 +39,10 @@ from windfall.timeouts.laws.steps import Choice, Steps, at_each, choose, kaplan_
 from windfall.timeouts.learning.memory import USUAL, CountRules, Counts, Decision, Latencies
 
 # Results before which the stated prior is used.
-LEAST = 20
-# One attempt in this many waits longer than the timeout, to keep learning the tail.
+LEAST = 12
+# While fewer attempts than this have ended, all wait longer than the timeout: it may be far too short.
+ALL_EXPLORE_BELOW = 50
+# Later one attempt in this many waits longer than the timeout, to keep learning the tail.
 EXPLORE_EVERY, EXPLORE_FASTER, EXPLORE_FACTOR = 50, 16, 3.0
 # Above this share of lost attempts the pool is bad or the timeout too short: attempts wait longer more often.
 SUSPICIOUS_LOSS, EXPLORE_SUSPICIOUS = 0.25, 10
@@ -210,9 +212,12 @@ class Sketch(Counts):
         )
 
     def _explore_every(self, lost: float) -> int:
-        """Often while the pool is new, has just changed or seems to lose much; seldom once it is known."""
+        """Always while the pool is new or has just changed, often if it seems to lose much, seldom once it is known."""
+        attempts = self.samples - self.drifted_at
+        if attempts < ALL_EXPLORE_BELOW:
+            return 1
         seldom = EXPLORE_SUSPICIOUS if lost > SUSPICIOUS_LOSS else EXPLORE_EVERY
-        return min(max((self.samples - self.drifted_at) // EXPLORE_FASTER, 2), seldom)
+        return min(max(attempts // EXPLORE_FASTER, 2), seldom)
 
     def stale(self, decision: Decision) -> bool:
         return is_stale(decision, self)

@@ -60,8 +60,18 @@ def test_before_enough_results_the_prior_is_shown_with_the_attempts_that_it_wait
     teach(hand, 7, latency_s=400)
     (shown,) = explain(hand.state, hand.engine.policies, bag, None, hand.t)["timeouts"]
     assert (shown["basis"], shown["timeout_s"], shown["finished"]) == ("prior", timeouts.PRIOR_S, 7)
-    assert shown["because"].startswith("7 of 20 attempts have come back")
+    assert shown["because"].startswith(f"7 of {LEAST} attempts have come back")
     assert timeouts.all_shown(hand.state, pool="another") == []
+
+
+def test_when_just_enough_came_back_the_prior_that_still_holds_is_shown():
+    hand = Hand(lease_s=1e6)
+    hand.ask("b", want=0)
+    hand.submit(200)
+    teach(hand, LEAST, latency_s=400)
+    (shown,) = timeouts.all_shown(hand.state)
+    assert (shown["basis"], shown["finished"], shown["running"], shown["given_up"]) == ("prior", LEAST, 0, 0)
+    assert sent_deadline_s(hand, "a") == timeouts.PRIOR_S
 
 
 def test_a_silent_attempt_is_given_up_at_the_learned_time_and_teaches_in_its_turn():
