@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from windfall.cli.timeout.files import Columns, read_latencies
 from windfall.errors import BadInput
 from windfall.lab.data import root
 from windfall.lab.timeouts import egee
-from windfall.lab.timeouts.command import classical_figures, grid_logs, learning, table_2
+from windfall.lab.timeouts.command import (
+    NO_FITTED_LAW,
+    SEEN_BY_NO_SETTING,
+    classical_figures,
+    grid_logs,
+    learning,
+    table_2,
+)
+from windfall.lab.timeouts.development import LAWS, pools
 from windfall.timeouts.best import best_timeout
-from windfall.timeouts.laws.numeric import EGEE_LIKE
+from windfall.timeouts.laws.numeric import EGEE_LIKE, ScipyLaw
 from windfall.timeouts.process import Process
 
 GRID = root() / "grid" if root() is not None else None
@@ -35,6 +44,19 @@ def test_the_built_in_blend_is_what_the_calibration_finds():
 def test_the_moments_alone_leave_the_optimum_open():
     timeouts = [row["timeout_s"] for row in egee.same_moments()]
     assert max(timeouts) > 3 * min(timeouts)
+
+
+def test_the_learner_is_chosen_on_74_pools_of_families_that_are_not_held_back():
+    assert len(pools()) == 74
+    held_back = {pool.process.law.dist for pool in (NO_FITTED_LAW | SEEN_BY_NO_SETTING).values()}
+    assert not held_back & {law.dist for law in LAWS.values() if isinstance(law, ScipyLaw)}
+
+
+@pytest.mark.parametrize("name", ["log-t", "hyperexponential"])
+def test_laws_of_the_pools_have_the_survival_and_the_quantiles_of_one_law(name):
+    law = LAWS[name]
+    share = np.array([0.05, 0.3, 0.5, 0.9])
+    assert law.cdf(law.ppf(share)) == pytest.approx(share, abs=1e-6)
 
 
 def test_table_2_is_computed():
