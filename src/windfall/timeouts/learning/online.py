@@ -13,7 +13,7 @@ The engine keeps the counts (`memory`) in its state and changes them only throug
     decision.for_attempt(n)                                the timeout of the n-th attempt: some wait longer, to learn
 
 `Deadline` defaults to `decision.for_attempt(n)`, `Pool.BestTimeout` is `decision.timeout_s`, `Pool.LatencyQuantile95`
-the quantile; `decision.because` is what `explain` says. A decision costs half a millisecond, and four while laws are
+the quantile; `decision.because` is what `explain` says. A decision costs half a millisecond, and three while laws are
 fitted: keep it, and ask again when `memory.stale(decision, pool, task_class)` says so. Latencies exclude the run time
 of the task; pass that as `run_s`, and the timeout covers both.
 
