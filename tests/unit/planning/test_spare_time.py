@@ -58,3 +58,39 @@ def test_a_machine_whose_offer_was_withdrawn_is_planned_with(offers, phase):
     there = replace(busy(RISKY, [0] if phase == Phase.BUSY else [], left_s=90.0, paid_until_t=500.0), phase=phase)
     plan = Windfall()(Snapshot(t=0.0, deadline_t=3000.0, tasks=TASKS, offers=offers, machines=(there,), total=3))
     assert "m" not in plan.stop
+
+
+TIGHT_S = (126.0, 155.4, 127.4, 128.9, 109.6)
+"""Run times in the order of a queue that ends just within paid time; longest first, it does not."""
+
+
+def tightly_packed(phase: Phase) -> Snapshot:
+    """A spot machine of two cores that has run 425 seconds, with two running tasks and a queue."""
+    tasks = {0: Task(0, 330.0), 1: Task(1, 330.0)} | {n: Task(n, s) for n, s in enumerate(TIGHT_S, 2)}
+    there = Machine(
+        id="m",
+        offer=replace(RISKY, interruptions_per_h=1.0, resumes_per_h=8.0),
+        phase=phase,
+        running=(Running(0, 209.6), Running(1, 92.2)),
+        waiting=tuple(range(2, 7)),
+        paid_until_t=474.8,
+        up_since_t=None if phase is Phase.HIBERNATED else 0.0,
+        hibernated_since_t=0.0 if phase is Phase.HIBERNATED else None,
+    )
+    return Snapshot(t=0.0, deadline_t=1200.0, tasks=tasks, offers=(CERTAIN, there.offer), machines=(there,), total=7)
+
+
+def test_a_queue_that_fits_into_paid_time_is_kept_where_a_new_layout_would_begin_another_cycle():
+    plan = Windfall()(tightly_packed(Phase.BUSY))
+    assert not plan.start and "m" not in plan.assign
+    assert plan.predicted_finish_t == pytest.approx(474.8, abs=0.5)
+
+
+def test_tasks_that_stay_on_a_hibernated_machine_keep_the_order_in_which_they_were_packed():
+    snapshot = tightly_packed(Phase.HIBERNATED)
+    idle = Machine(id="n", offer=CERTAIN, phase=Phase.BUSY, running=(Running(7, 130.0), Running(8, 130.0)),
+                   paid_until_t=420.0, up_since_t=0.0)  # fmt: skip
+    tasks = snapshot.tasks | {7: Task(7, 330.0), 8: Task(8, 330.0)}
+    # Two of them are to move to the other machine, but only when its cores are free.
+    plan = Windfall()(replace(snapshot, machines=(*snapshot.machines, idle), tasks=tasks, total=9))
+    assert plan.assign.get("m", [2, 3, 4, 5, 6]) == [2, 3, 4, 5, 6]

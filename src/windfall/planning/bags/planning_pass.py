@@ -43,7 +43,7 @@ from windfall.planning.bags.packing import (
     width,
 )
 from windfall.planning.bags.prices import Prices
-from windfall.planning.bags.queue_placing import share_queue
+from windfall.planning.bags.queue_placing import keep_queues, share_queue
 from windfall.planning.bags.safety_net import SafetyNet
 from windfall.planning.contract import ONDEMAND, SPOT, Phase, Rejected, Snapshot, Task
 from windfall.planning.offers import Offer
@@ -184,16 +184,18 @@ class PlanningPass:
 
     # --- the decision -----------------------------------------------------------------------------------------------
 
-    def decide(self, in_need: bool = False, as_queued: bool = False) -> None:
+    def decide(self, in_need: bool = False, as_queued: bool = False, as_packed: bool = False) -> None:
         """Fill paid time with waiting tasks, then with hibernated ones; buy machines for the rest.
 
         `in_need`: be in time first, longest tasks first, whatever cycles that begins. `as_queued`: keep the queues of
-        on-demand machines as they are.
+        on-demand machines as they are. `as_packed`: keep all queues that end within paid time.
         """
         left = [item.count for item in self.items]
         in_need = in_need or as_queued
         if as_queued:
             self._queue(left)
+        if as_packed:
+            keep_queues(self, left)
         if not in_need:
             spread(self.bins, self.items, left, self.by_t)
         sizes: dict[tuple[str, str], Sizes] = {}

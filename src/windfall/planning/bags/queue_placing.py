@@ -1,4 +1,4 @@
-"""Place tasks of uncertain length on cores that share one queue (`shared_queue`). Pure."""
+"""Place tasks where they are queued, or on cores that share one queue (`shared_queue`). Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,27 @@ from collections.abc import Sequence
 from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING
 
-from windfall.planning.bags.packing import MAX_TASKS_PACKED_EXACTLY, Bin, Item, Placed, all_narrow
+from msgspec.structs import replace
+
+from windfall.planning.bags.packing import MAX_TASKS_PACKED_EXACTLY, Bin, Item, Placed, all_narrow, fill
 from windfall.planning.bags.shared_queue import Core, begun_in_time, run_times
 from windfall.planning.contract import ONDEMAND, SPOT
 
 if TYPE_CHECKING:
     from windfall.planning.bags.planning_pass import PlanningPass
+
+
+def keep_queues(decided: PlanningPass, left: list[int]) -> None:
+    """Place tasks on the machines for which they are reserved, in order, as far as they end in paid time.
+
+    They were packed to end just in time; a new layout places the longest first and may not find that again.
+    """
+    places = {number: place for place, item in enumerate(decided.items) for number in item.ids}
+    for bin in [bin for bin in decided.bins if bin.name in decided.awake]:
+        for place in [places[number] for number in decided.awake[bin.name].waiting if number in places]:
+            if left[place] > 0 and fill(bin, [decided.items[place]], [1], decided.by_t):
+                bin.placed[-1] = replace(bin.placed[-1], item=place)
+                left[place] -= 1
 
 
 def share_queue(decided: PlanningPass, left: list[int]) -> None:

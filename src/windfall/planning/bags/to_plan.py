@@ -79,7 +79,7 @@ def _queues(decided: PlanningPass) -> tuple[dict[str, list[int]], float]:
     names = [list(item.ids) for item in decided.items]
     hibernated = _only_hibernated(decided)
     queues: dict[str, list[int]] = {}
-    kept: dict[str, list[int]] = {}
+    kept: dict[str, set[int]] = {}
     moves_t = math.inf
     for bin in decided.bins:
         queue: list[int] = []
@@ -88,18 +88,18 @@ def _queues(decided: PlanningPass) -> tuple[dict[str, list[int]], float]:
             may_stay = not bin.is_new and entry.start_t > decided.t + decided.margin_s
             for number in ids[: entry.count]:
                 if may_stay and number in hibernated:
-                    kept.setdefault(hibernated[number], []).append(number)
+                    kept.setdefault(hibernated[number], set()).add(number)
                     moves_t = min(moves_t, entry.start_t)
                 else:
                     queue.append(number)
             del ids[: entry.count]
         queues[bin.name] = queue
     for waiting in decided.left_hibernated:
-        kept.setdefault(waiting.machine.id, []).extend(item.ids[0] for item in waiting.items)
+        kept.setdefault(waiting.machine.id, set()).update(item.ids[0] for item in waiting.items)
     for machine in decided.snapshot.machines:
         if machine.id in kept:
-            running = {entry.task for entry in machine.running}
-            queues[machine.id] = [number for number in kept[machine.id] if number not in running]
+            # In the order in which they were packed: another order may end in another billing cycle.
+            queues[machine.id] = [number for number in machine.waiting if number in kept[machine.id]]
     return queues, moves_t
 
 

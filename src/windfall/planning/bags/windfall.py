@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from windfall.planning.bags.cover import EPSILON_S, Cover, covered, early_rescue_usd, make_room
 from windfall.planning.bags.feasibility import attainable, promised_deadline_t
-from windfall.planning.bags.packing import Item, fill, fresh, ondemand_offers
+from windfall.planning.bags.packing import MAX_TASKS_PACKED_EXACTLY, Item, fill, fresh, ondemand_offers
 from windfall.planning.bags.planning_pass import PlanningPass
 from windfall.planning.bags.second_attempts import add_second_attempts
 from windfall.planning.bags.serial import plan_serial
@@ -120,7 +120,7 @@ class Windfall:
         return plan
 
     def _decided(self, snapshot: Snapshot, margin_s: float, forced: Sequence[Offer]) -> PlanningPass:
-        """The best of up to four passes: buying the cheapest machine each time is not always the cheapest in total."""
+        """The best of up to five passes: buying the cheapest machine each time is not always the cheapest in total."""
         decided = self.pass_type(snapshot, margin_s, forced)
         decided.decide()
         if decided.bought_usd <= 0.0 and not decided.late:
@@ -128,6 +128,11 @@ class Windfall:
         other = self.pass_type(snapshot, margin_s, forced, decided)
         other.decide(in_need=decided.late > 0)
         tried = [decided, other]
+        if 0 < sum(len(machine.waiting) for machine in decided.awake.values()) <= MAX_TASKS_PACKED_EXACTLY:
+            # A new layout may need a machine more than the queues of the last plan.
+            packed = self.pass_type(snapshot, margin_s, forced, decided)
+            packed.decide(in_need=decided.late > 0, as_packed=True)
+            tried.append(packed)
         if any(other.shortfall()):
             # The queues of the last plan may fit although a new layout does not.
             tried.append(self._queued_pass(decided, forced))
