@@ -53,7 +53,7 @@ REVIEW_SHARE = 0.5
 """Share of that reserve that a review may find used up before tasks are placed anew."""
 MOST_MENDS = 3
 """How often tasks that are at risk are placed anew, until none is."""
-FIRST_PLAN_LOOKS = 300_000
+FIRST_PLAN_LOOKS = 450_000
 """Effort of the first plan, in machines tried: a second or two."""
 SHORT_CYCLE_S = 60.0
 REVIEW_S = 60.0

@@ -22,15 +22,26 @@ from windfall.planning.workflow.model import NEVER, Plan, Problem
 # Weight of the lengths of leases beside their cost: at equal cost, shorter leases are nearer to saving a cycle.
 LENGTH_WEIGHT = 0.02
 SKIPPED_SHARE = 0.03  # share of machines skipped at random in an insertion, so that choices vary
+SKIP_LOG = math.log(1.0 - SKIPPED_SHARE)
 RENT_FIRST_SHARE = (
     0.4  # share of rounds that rent a machine first: for one task, a large one never looks worth its price
 )
 # Acceptance temperatures at the beginning and at the end, relative to the cost of `TEMPERATURE_TASKS` tasks: against
 # the whole cost of a large workflow, any loss of one round would look small.
-FIRST_TEMPERATURE, LAST_TEMPERATURE, TEMPERATURE_TASKS = 0.03, 0.0003, 5
+FIRST_TEMPERATURE, LAST_TEMPERATURE, TEMPERATURE_TASKS = 0.15, 0.0003, 5
+MACHINE_SHARE = 0.6  # share of rounds that empty a machine or cut an end off it
+TRIM_SHARE, RUN_SHARE, BESIDE_SHARE = 0.35, 0.25, 0.5  # of those: cut the last cycle, some tasks; take of another, too
+LEAST_REMOVED, MOST_REMOVED = 5, 36  # tasks taken out in one round: at most a number between these
 MAX_MACHINES_TRIED = 96  # machines tried for one task, or for one moment; in a larger fleet a sample
 MAX_TASKS_ANNEALED = 3_000  # above this, only cheaper plans are accepted
 PUSH_SHARE = 0.12  # share of rounds that begin by pushing all tasks to one side, in workflows of up to 300 tasks
+
+Terms = tuple[int, int, int, float, float]
+"""Of an offer: unworked time of a lease that is billed, least billed time, cycle, price, price of length."""
+Row = tuple[int, int, int, float]
+"""Of a task on an offer: duration, boot, latest end, expected cost of losses."""
+Way = tuple[int, int, int, float, int, int, int, float, float]
+"""Of a task on an offer, now: first begin, latest end, duration, expected cost of losses, and the offer's terms."""
 
 
 class Search:
@@ -48,13 +59,12 @@ class Search:
             self.rank[task] = position
         self.fastest = [min(row) for row in zip(*problem.duration, strict=True)]
         self.width, self.size = problem.workflow.cores, problem.workflow.memory_bytes
-        self.price = [offer.price_usd for offer in problem.offers]
-        self.length_price = [LENGTH_WEIGHT * problem.rate(offer) for offer in range(len(problem.offers))]
         self.due, self.loss_usd = problem.exposure.due, problem.exposure.loss_usd
-        # Billed time beyond the lease's work: the boot, unless that is free.
-        self.boot = [lag - free for lag, free in zip(problem.lag, problem.unbilled, strict=True)]
+        self._price()
+        self.rent_first = -1
         self.rng = rng
         self._draws: list[float] = []
+        self._skip = self._next_skip()
         self.looks = 0
         self._load(from_plan(problem, plan))
         self.best_value = self.value
@@ -62,6 +72,28 @@ class Search:
         self.best = plan
         self.annealed = problem.n <= MAX_TASKS_ANNEALED
         self.pushed = PUSH_SHARE * min(1.0, 300 / max(1, problem.n))
+
+    def _price(self) -> None:
+        """What the value of a lease follows from, per offer, and what a task adds, per task and offer."""
+        problem, offers = self.problem, range(len(self.problem.offers))
+        # Billed time beyond the lease's work is the boot, unless that is free.
+        self.terms: list[Terms] = [
+            (
+                problem.lag[offer] - problem.unbilled[offer], max(1, problem.minimum[offer]), problem.cycle[offer],
+                problem.offers[offer].price_usd, LENGTH_WEIGHT * problem.rate(offer),
+            )
+            for offer in offers
+        ]  # fmt: skip
+        self.rows: list[list[Row]] = [
+            [
+                (problem.duration[offer][task], problem.lag[offer], self.due[offer][task], self.loss_usd[offer][task])
+                for offer in offers
+            ]
+            for task in range(problem.n)
+        ]
+        self.alone = [[self._worth(offer, row[offer][0]) + row[offer][3] for offer in offers] for row in self.rows]
+        """Per task and offer: what the task adds on a machine of its own."""
+        self.empty = [self._worth(offer, 0) for offer in offers]
 
     def _load(self, machines: list[Timeline]) -> None:
         self.machines = machines
@@ -71,9 +103,10 @@ class Search:
         self.live_of_pool = [0] * len(self.problem.pool_limit)
         for machine in machines:
             self._count(machine.offer, 1)
+            machine.worth = self._worth(machine.offer, machine.last - machine.first)
             for task, start, end in zip(machine.tasks, machine.starts, machine.ends, strict=True):
                 self.start[task], self.end[task], self.where[task] = start, end, machine
-        self.value = sum(self._worth(m.offer, m.last - m.first) for m in machines)
+        self.value = sum(machine.worth for machine in machines)
         self.value += sum(self.loss_usd[self.where[task].offer][task] for task in range(self.problem.n))
 
     def _count(self, offer: int, change: int) -> None:
@@ -85,11 +118,12 @@ class Search:
         return self.live[offer] < problem.limit[offer] and self.live_of_pool[pool] < problem.pool_limit[pool]
 
     def _worth(self, offer: int, span: int) -> float:
-        problem = self.problem
-        lease = span + self.boot[offer]
-        if lease < problem.minimum[offer]:
-            lease = problem.minimum[offer]
-        return max(1, -(-lease // problem.cycle[offer])) * self.price[offer] + self.length_price[offer] * lease
+        """Value of a lease from the first task to the last: whole cycles, and a little for its length."""
+        boot, least, cycle, price, length_price = self.terms[offer]
+        lease = span + boot
+        if lease < least:
+            lease = least
+        return -(-lease // cycle) * price + length_price * lease
 
     def _random(self) -> float:
         if not self._draws:
@@ -136,15 +170,17 @@ class Search:
         self.looks += sum(len(twin.tasks) for _, twin in saved.values()) // 8
         known, live, live_of_pool = self.machines[:], self.live[:], self.live_of_pool[:]
         for machine, twin in saved.values():
-            self.value -= self._worth(twin.offer, twin.last - twin.first)
+            self.value -= twin.worth
             if machine.starts:
-                self.value += self._worth(machine.offer, machine.last - machine.first)
+                machine.worth = self._worth(machine.offer, machine.last - machine.first)
+                self.value += machine.worth
             else:
                 self.machines.remove(machine)
                 self._count(machine.offer, -1)
-        ceiling = before - heat * math.log(self._random() + 1e-300)
-        opened = self._open_one() if self._random() < RENT_FIRST_SHARE else None
-        if self._recreate(out, saved, ceiling) and self._close(opened) and self.value <= ceiling:
+        # The rounding of sums must not turn equal plans away.
+        ceiling = before + 1e-12 - heat * math.log(self._random() + 1e-300)
+        self.rent_first = self._below(len(self.live)) if self._random() < RENT_FIRST_SHARE else -1
+        if self._recreate(out, saved, ceiling):
             self._remember()
             return
         self.value, self.machines, self.live, self.live_of_pool = before, known, live, live_of_pool
@@ -173,54 +209,60 @@ class Search:
             usd += sum(self.loss_usd[machine.offer][task] for task, machine in enumerate(self.where))
         return usd
 
-    def _open_one(self) -> Timeline | None:
-        """Rent an empty machine of a random type, so that its price does not count against its first task."""
-        offer = self._below(len(self.live))
-        if not self._has_room(offer):
-            return None
-        machine = Timeline(self.problem, offer)
-        self.machines.append(machine)
-        self._count(offer, 1)
-        return machine
-
-    def _close(self, machine: Timeline | None) -> bool:
-        """Charge for the machine that was rented first, or give it back if it is empty."""
-        if machine is not None and machine.starts:
-            self.value += self._worth(machine.offer, 0)
-        elif machine is not None:
-            self.machines.remove(machine)
-            self._count(machine.offer, -1)
-        return True
-
     # -- ruin ---------------------------------------------------------------------------------------------------
 
     def _ruin(self) -> list[int]:
         """Tasks to take out, in one of four ways."""
         n = self.problem.n
-        most = max(2, min(n, 30))
+        # Mostly few: rounds with many tasks cost more and save less, but some plans are left in no other way.
+        most = max(2, min(n, int(LEAST_REMOVED * (MOST_REMOVED / LEAST_REMOVED) ** self._random())))
         dice = self._random()
-        if dice < 0.35:
+        if dice < MACHINE_SHARE:
             return self._a_machine(most)
-        if dice < 0.6:
+        dice = (dice - MACHINE_SHARE) / (1.0 - MACHINE_SHARE)
+        if dice < 0.4:
             return self._a_neighbourhood(2 + self._below(min(most, 12)))
-        if dice < 0.85:
+        if dice < 0.8:
             return self._a_moment(most)
         count = 1 + self._below(min(n, 6))
         return list(dict.fromkeys(self._below(n) for _ in range(count)))
 
     def _a_machine(self, most: int) -> list[int]:
-        """All tasks of one machine, or of two, or the run of tasks at one end of it."""
+        """All tasks of one machine, or a run of tasks at one end of it; often with tasks of other machines.
+
+        Nearly all dollars are saved so: by closing a machine, or by cutting what reaches into its last cycle.
+        """
         machine = self.machines[self._below(len(self.machines))]
-        tasks = machine.tasks
-        if len(tasks) > most or self._random() < 0.3:
-            count = 1 + self._below(min(len(tasks), most))
-            return tasks[:count] if self._random() < 0.5 else tasks[-count:]
-        out = tasks[:]
-        if self._random() < 0.4:
+        dice = self._random()
+        if dice < TRIM_SHARE:
+            out = self._last_cycle(machine, most)
+        elif dice < TRIM_SHARE + RUN_SHARE or len(machine.tasks) > most:
+            count = 1 + self._below(min(len(machine.tasks), most))
+            out = machine.tasks[:count] if self._random() < 0.5 else machine.tasks[-count:]
+        else:
+            out = machine.tasks[:]
+        if len(out) < most and (dice := self._random()) < BESIDE_SHARE:
             other = self.machines[self._below(len(self.machines))]
             if other is not machine:
-                out += other.tasks[: max(0, most - len(out))]
-        return out
+                begin, end = self.start[out[0]], self.end[out[-1]]
+                if dice < 0.5 * BESIDE_SHARE:
+                    begin, end = 0, NEVER
+                spans = zip(other.tasks, other.starts, other.ends, strict=True)
+                out += [task for task, start, stop in spans if start < end and stop > begin]
+        return out[:most]
+
+    def _last_cycle(self, machine: Timeline, most: int) -> list[int]:
+        """Up to `most` tasks at one end of a machine that make its lease a cycle longer; all tasks if it has one."""
+        boot, least, cycle, _, _ = self.terms[machine.offer]
+        lease = max(least, machine.last - machine.first + boot)
+        over = lease - (-(-lease // cycle) - 1) * cycle
+        if self._random() < 0.5:
+            near = zip(machine.tasks[-2 * most :], machine.ends[-2 * most :], strict=True)
+            out = [task for task, end in near if end > machine.last - over][-most:]
+        else:
+            near = zip(machine.tasks[:most], machine.starts[:most], strict=True)
+            out = [task for task, start in near if start < machine.first + over]
+        return out or machine.tasks[:most]
 
     def _a_neighbourhood(self, count: int) -> list[int]:
         """A task and its neighbours in the graph."""
@@ -269,7 +311,7 @@ class Search:
         heapq.heapify(heap)
         while heap:
             _, task = heapq.heappop(heap)
-            if not self._insert(task, latest[task], saved) or self.value > ceiling:
+            if not self._insert(task, latest[task], saved, ceiling):
                 return False
             for child in self.children[task]:
                 if child in waits:
@@ -295,50 +337,82 @@ class Search:
             machines[at : at + MAX_MACHINES_TRIED - 8] + machines[max(at + MAX_MACHINES_TRIED - 8, len(machines) - 8) :]
         )
 
-    def _insert(self, task: int, due: int, saved: dict[int, tuple[Timeline, Timeline]]) -> bool:
-        problem = self.problem
+    def _insert(self, task: int, due: int, saved: dict[int, tuple[Timeline, Timeline]], ceiling: float) -> bool:
+        """Place the task where the value rises least; False if that is nowhere, or above the ceiling."""
         ready = max([self.end[p] for p in self.parents[task]], default=0)
         if ready + self.fastest[task] > due:
             return False
-        best, best_start, best_machine, best_offer = math.inf, 0, None, -1
+        ways = self._ways(task, ready, due)
+        best, best_start, best_machine, best_offer = ceiling - self.value, NEVER, None, -1
+        skip, looks = self._skip, 0
         for machine in self._some_machines():
-            offer = machine.offer
-            duration = problem.duration[offer][task]
-            begin = ready if ready > problem.lag[offer] else problem.lag[offer]
-            last_end = self.due[offer][task]
-            if last_end > due:
-                last_end = due
-            if begin + duration > last_end or self._random() < SKIPPED_SHARE:
+            way = ways[machine.offer]
+            if way is None:
                 continue
-            self.looks += 1
-            loss = self.loss_usd[offer][task]
-            if not machine.starts:  # rented in advance: only its length counts
-                added = self._worth(offer, duration) - self._worth(offer, 0) + loss
-                if added < best:
-                    best, best_start, best_machine, best_offer = added, begin, machine, offer
+            looks += 1
+            skip -= 1
+            if skip < 0:
+                skip = self._next_skip()
                 continue
-            for start in self._starts(machine, task, begin, last_end, duration):
-                first = start if start < machine.first else machine.first
-                last = start + duration if start + duration > machine.last else machine.last
-                added = self._worth(offer, last - first) - self._worth(offer, machine.last - machine.first) + loss
+            begin, end, duration, loss, boot, least, cycle, price, length_price = way
+            first, last = machine.first, machine.last
+            # The least lease with this task, whatever the gaps are: mostly it costs too much, and no gap is sought.
+            span = last - first
+            if (reached := begin + duration - first) > span:
+                span = reached
+            if (reached := last - end + duration) > span:
+                span = reached
+            if (lease := span + boot) < least:
+                lease = least
+            added = -(-lease // cycle) * price + length_price * lease - machine.worth + loss
+            if added > best or (added == best and begin >= best_start):
+                continue
+            for start in self._starts(machine, task, begin, end, duration):
+                span = (start + duration if start + duration > last else last) - (start if start < first else first)
+                if (lease := span + boot) < least:
+                    lease = least
+                added = -(-lease // cycle) * price + length_price * lease - machine.worth + loss
                 if added < best or (added == best and start < best_start):
-                    best, best_start, best_machine, best_offer = added, start, machine, offer
-                if added <= 0:
-                    break
-        for offer, duration_of in enumerate(problem.duration):
-            duration = duration_of[task]
-            begin = ready if ready > problem.lag[offer] else problem.lag[offer]
-            if begin + duration > min(due, self.due[offer][task]) or not self._has_room(offer):
-                continue
-            self.looks += 1
-            added = self._worth(offer, duration) + self.loss_usd[offer][task]
-            if added < best and self._random() >= SKIPPED_SHARE:
-                best, best_start, best_machine, best_offer = added, begin, None, offer
+                    best, best_start, best_machine, best_offer = added, start, machine, machine.offer
+        self._skip, self.looks = skip, self.looks + looks
+        offer, start, charged = self._new_one(task, ways, best, ceiling - self.value)
+        if offer >= 0:
+            best, best_start, best_machine, best_offer = charged, start, None, offer
         if best_offer < 0:
             return False
         self._put(task, best_start, best_machine, best_offer, saved)
         self.value += best
         return True
+
+    def _ways(self, task: int, ready: int, due: int) -> list[Way | None]:
+        """Per offer: when the task may begin and must have ended there, and what it takes to price it; or None."""
+        ways: list[Way | None] = []
+        for (duration, lag, last_end, loss), terms in zip(self.rows[task], self.terms, strict=True):
+            begin = ready if ready > lag else lag
+            end = last_end if last_end < due else due
+            ways.append((begin, end, duration, loss, *terms) if begin + duration <= end else None)
+        return ways
+
+    def _new_one(self, task: int, ways: list[Way | None], best: float, room: float) -> tuple[int, int, float]:
+        """The offer of which a new machine adds less than `best`, the task's start, and what it adds to the value.
+
+        The offer is -1 if none does. The price of the machine that a round rents first does not count in the
+        comparison, only for the ceiling.
+        """
+        found, start, charged = -1, 0, 0.0
+        self.looks += len(ways)
+        for offer, added in enumerate(self.alone[task]):
+            way = ways[offer]
+            seen = added - self.empty[offer] if offer == self.rent_first else added
+            if way is None or seen >= best or added > room or not self._has_room(offer):
+                continue
+            if self._random() >= SKIPPED_SHARE:
+                found, start, best, charged = offer, way[0], seen, added
+        return found, start, charged
+
+    def _next_skip(self) -> int:
+        """How many machines are tried until one is skipped."""
+        return int(math.log(self._random() + 1e-300) / SKIP_LOG)
 
     def _starts(self, machine: Timeline, task: int, ready: int, due: int, duration: int) -> list[int]:
         """The starts worth comparing on one machine: the first, the first within its lease, the last."""
@@ -365,10 +439,12 @@ class Search:
             machine = Timeline(self.problem, offer)
             self.machines.append(machine)
             self._count(offer, 1)
+            self.rent_first = -1 if offer == self.rent_first else self.rent_first
         elif id(machine) not in saved:
             saved[id(machine)] = (machine, machine.copy())
         end = start + self.problem.duration[offer][task]
         machine.add(task, start, end, self.width[task], self.size[task])
+        machine.worth = self._worth(offer, machine.last - machine.first)
         self.start[task], self.end[task], self.where[task] = start, end, machine
 
     # -- slack --------------------------------------------------------------------------------------------------

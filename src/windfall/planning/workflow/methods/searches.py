@@ -11,7 +11,7 @@ from windfall.planning.workflow.methods.search import MAX_TASKS_ANNEALED, Search
 from windfall.planning.workflow.model import Effort, Plan, Problem
 
 MOST_STARTS = 3
-LOOKS_OF_A_SEARCH = 300_000  # more than this are spent on several searches
+LOOKS_OF_A_SEARCH, LOOKS_OF_A_SEARCH_PER_TASK = 110_000, 800  # more than the larger are spent on several searches
 SHORT_SHARE = 0.1  # of the effort of a search, for the short one from each start
 
 
@@ -22,7 +22,8 @@ def search_from(problem: Problem, starts: Sequence[Plan], rng: np.random.Generat
     """
     searches = _Searches(problem, rng, starts[0])
     # Several: where whole cycles are at stake, one long search ends in one valley as often as a short one.
-    times = max(1, looks // LOOKS_OF_A_SEARCH) if problem.n <= MAX_TASKS_ANNEALED else 1
+    enough = max(LOOKS_OF_A_SEARCH, LOOKS_OF_A_SEARCH_PER_TASK * problem.n)
+    times = max(1, looks // enough) if problem.n <= MAX_TASKS_ANNEALED else 1
     distinct = _distinct(problem, starts)
     short = int(SHORT_SHARE * (looks // times))
     for _ in range(times):

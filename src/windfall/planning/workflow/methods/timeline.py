@@ -18,7 +18,7 @@ class Timeline:
 
     __slots__ = (
         "closes", "cores", "ends", "first", "held", "last", "memory", "offer", "opens", "starts", "tasks", "times",
-        "used",
+        "used", "worth",
     )  # fmt: skip
 
     def __init__(self, problem: Problem, offer: int, opens: int = 0) -> None:
@@ -33,6 +33,7 @@ class Timeline:
         self.used: list[int] = []
         self.held: list[int] = []
         self.first = self.last = 0
+        self.worth = 0.0  # what a search counts for its lease
 
     def add(self, task: int, start: int, end: int, width: int, memory: int) -> None:
         at = bisect_left(self.starts, start)
@@ -82,14 +83,14 @@ class Timeline:
         twin.opens, twin.closes = self.opens, self.closes
         twin.starts, twin.ends, twin.tasks = self.starts[:], self.ends[:], self.tasks[:]
         twin.times, twin.used, twin.held = self.times[:], self.used[:], self.held[:]
-        twin.first, twin.last = self.first, self.last
+        twin.first, twin.last, twin.worth = self.first, self.last, self.worth
         return twin
 
     def become(self, twin: Timeline) -> None:
         """Take over the content of a copy; the object's identity stays."""
         self.starts, self.ends, self.tasks = twin.starts, twin.ends, twin.tasks
         self.times, self.used, self.held = twin.times, twin.used, twin.held
-        self.first, self.last = twin.first, twin.last
+        self.first, self.last, self.worth = twin.first, twin.last, twin.worth
 
     def earliest(self, ready: int, due: int, duration: int, width: int, memory: int) -> int | None:
         """The first start from `ready` on that ends by `due`, or None."""
