@@ -8,10 +8,10 @@ import pytest
 from windfall.graph import from_edges
 from windfall.planning.contract import Snapshot, Task
 from windfall.planning.offers import Offer
-from windfall.planning.workflow.live import WorkflowPlanner
+from windfall.planning.workflow.live import FIRST_PLAN_LOOKS, WorkflowPlanner
 from windfall.planning.workflow.methods import search, searches
 from windfall.planning.workflow.methods.rivals import greedy
-from windfall.planning.workflow.model import Effort, Problem, Workflow, make_problem
+from windfall.planning.workflow.model import US, Effort, Problem, Workflow, earliest_finish, make_problem
 from windfall.planning.workflow.planners import plan, publish
 
 OFFERS = (
@@ -22,10 +22,10 @@ OFFERS = (
 )
 
 
-def tight(tasks: int = 40, seed: int = 5, factor: float = 1.3) -> Problem:
+def tight(tasks: int = 40, seed: int = 5, factor: float = 1.3, reach: int = 12) -> Problem:
     """A random workflow billed by the hour, with little more time than its longest path takes."""
     chance = np.random.default_rng(seed)
-    edges = sorted({(int(chance.integers(max(0, t - 12), t)), t) for t in range(1, tasks) for _ in range(2)})
+    edges = sorted({(int(chance.integers(max(0, t - reach), t)), t) for t in range(1, tasks) for _ in range(2)})
     run_s = chance.lognormal(6.8, 0.8, tasks).tolist()
     flow = Workflow(
         "w", [f"t{i}" for i in range(tasks)], ["c"] * tasks, run_s, [1] * tasks, [0] * tasks, from_edges(tasks, edges)
@@ -71,6 +71,15 @@ def test_much_effort_is_spent_on_several_searches(monkeypatch):
         searches.search_from(problem, starts, np.random.default_rng(0), looks)[1].searches for looks in (5_000, 30_000)
     ]
     assert counts == [2, 6]
+
+
+@pytest.mark.slow
+def test_plans_of_nine_seeds_cost_two_percent_more_than_the_cheapest_of_them_at_most_on_average():
+    """At the effort of a first plan. One long search a seed, which closed machines less often, left 2.7 % here."""
+    loose = tight(tasks=80, seed=12, reach=30)
+    problem = make_problem(loose.workflow, OFFERS, 1.2 * earliest_finish(loose) / US)
+    usd = [plan(problem, "windfall", np.random.default_rng(n), FIRST_PLAN_LOOKS).cost_usd(problem) for n in range(9)]
+    assert np.mean(usd) <= 1.02 * min(usd)
 
 
 def test_an_effort_is_said_in_one_sentence():
