@@ -187,24 +187,9 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
     answer = _answer_of(records[-1])
     if answer.refused:
         raise UsedId(f"exchange {ask.n} of '{ask.host}' is older than the last one: {answer.refused}")
-    waited_s, ends_s = 0.0, monotonic() + min(ask.wait_s, MAX_WAIT_S)
-    for _ in range(MOST_WAKES if want > 0 and not ask.leaving and not answer.assigned else 0):
-        left_s = ends_s - monotonic()
-        if left_s <= 0 or _has_news(service, ask.host, answer):
-            break
-        waits_from = service.driver.clock()
-        await service.host_waits(ask.host, records[-1].seq, left_s)
-        waited_s += max(0.0, service.driver.clock() - waits_from)
-        if service.arrival(ask.host) != arrival:
-            # The worker has hung up and asked again: tasks handed out here would not reach it.
-            raise UsedId(f"exchange {ask.n} of '{ask.host}' was overtaken by a newer one")
-        if _hibernated(service, ask.host) is not None or service.driver.state.hosts[answer.host].state == GONE:
-            # Its worker was frozen, or has ended, with this request open: to ask again in its name would look like its
-            # return, and tasks handed out here would not reach it.
-            break
-        again = HostAsked(service.driver.clock(), ask.host, ask.boot, ask.n, want, ask.slots, room=room)
-        records = await service.driver.submit([again])
-        answer = _answer_of(records[-1])
+    waited_s = 0.0
+    if ask.wait_s > 0.0 and want > 0 and not ask.leaving and not answer.assigned:
+        answer, waited_s = await _answer_with_news(service, ask, want, room, records[-1], arrival)
     # A repeated exchange gets what the state remembers of the first.
     host = driver.state.hosts[answer.host]
     if answer.repeat and (host.session.boot, host.session.n) != (ask.boot, ask.n):
@@ -221,6 +206,35 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
     said = word(service, ask, answer, host, out, token, waited_s)
     service.exchange_times.add(max(0.0, monotonic() - began_s - waited_s))
     return said
+
+
+async def _answer_with_news(
+    service: Service, ask: Ask, want: int, room: int, record: Record, arrival: int
+) -> tuple[HostAnswered, float]:
+    """The answer to a host that got no task and waits for one; and for how long it waited.
+
+    `arrival`: the number of this exchange among those of its host.
+    """
+    driver, answer = service.driver, _answer_of(record)
+    waited_s, ends_s = 0.0, monotonic() + min(ask.wait_s, MAX_WAIT_S)
+    for _ in range(MOST_WAKES):
+        left_s = ends_s - monotonic()
+        if left_s <= 0 or _has_news(service, ask.host, answer):
+            break
+        waits_from = driver.clock()
+        await service.host_waits(ask.host, record.seq, left_s)
+        waited_s += max(0.0, driver.clock() - waits_from)
+        if service.arrival(ask.host) != arrival:
+            # The worker has hung up and asked again: tasks handed out here would not reach it.
+            raise UsedId(f"exchange {ask.n} of '{ask.host}' was overtaken by a newer one")
+        if _hibernated(service, ask.host) is not None or driver.state.hosts[answer.host].state == GONE:
+            # Its worker was frozen, or has ended, with this request open: to ask again in its name would look like its
+            # return, and tasks handed out here would not reach it.
+            break
+        again = HostAsked(driver.clock(), ask.host, ask.boot, ask.n, want, ask.slots, room=room)
+        (record,) = await driver.submit([again])
+        answer = _answer_of(record)
+    return answer, waited_s
 
 
 def _has_files(results: list[ResultRow]) -> bool:
