@@ -202,14 +202,17 @@ def test_preferences_are_replaced_only_for_who_agreed(world):
 
 
 def test_report_deadlines_are_told_by_the_clock_of_the_client(world):
-    year_s = 365 * 86400.0
+    year_s, day_s, left_s = 365 * 86400.0, 86400.0, []
     for ahead_s in (0.0, year_s, -year_s):
         job = world.submit(1)
         volunteer = world.volunteer("Wim")
         volunteer.clock_ahead_s = ahead_s
         (due,) = tag(volunteer.call(), "report_deadline")
-        assert abs(float(due) - time.time() - ahead_s - 7 * 86400) < 3600
+        left_s.append(float(due) - time.time() - ahead_s)
         job.cancel()
+    # A week, or a day where other tests of this server have taught it that results come at once.
+    assert max(left_s) - min(left_s) < 60
+    assert min(abs(left_s[0] - 7 * day_s), abs(left_s[0] - day_s)) < 60
 
 
 def test_clients_of_other_platforms_are_told_so_and_get_nothing(world):

@@ -52,6 +52,7 @@ def command(hosts: int, volunteers: int, tasks: int, out: Path | None, as_json: 
 
     \b
     Example:
+      windfall bench scale --hosts 2500 --volunteers 10000 --tasks 1000000
       windfall bench scale --hosts 250000 --volunteers 1000000 --tasks 100000000 --out scale.svg
     """
     cases = [Case("workers", _share(hosts, part), _share(tasks, part), BEAT_S) for part in SHARES]

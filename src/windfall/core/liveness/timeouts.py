@@ -162,9 +162,10 @@ def deadline_s(state: State, bag: Bag, host: Host, t: float, index: int | None =
     """
     advice = state.learned.advice.get(key_of(host.pool, bag))
     if host.ad.get("owner"):
-        return _volunteer_s(
-            state, bag, host, None if advice is None else advice.decision.for_attempt(bag.tally.attempts)
-        )
+        # While too few have come back to learn from, the deadline of the pool holds, not the prior.
+        if advice is None or advice.decision.basis == "prior":
+            return _volunteer_s(state, bag, host, None)
+        return _volunteer_s(state, bag, host, advice.decision.for_attempt(bag.tally.attempts))
     if not state.hosts.others_there(host, t, state.settings.lease_s):
         return None
     if advice is None:

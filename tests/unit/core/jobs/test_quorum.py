@@ -6,10 +6,13 @@ from tests.support.engine.hand import Hand
 from windfall.core.decisions import ACCEPTED, FAILED_FOR_GOOD, RETRIED, VOTED
 from windfall.core.events import PoolsConfigured, TaskClass
 from windfall.core.jobs.quorum import VALID_IN_A_ROW
+from windfall.core.liveness import timeouts
 from windfall.core.liveness.leases import VOLUNTEER_LEASE_S
+from windfall.core.state.hosts.learned import Advice
 from windfall.core.state.hosts.pools import PoolRules
 from windfall.core.state.jobs.columns import DONE, FAILED, HELD, WAITING
 from windfall.core.state.snapshot import load, save
+from windfall.timeouts.learning.online import Sketch
 from windfall.wire.messages import CAUSES
 
 
@@ -228,3 +231,13 @@ def test_a_contradiction_ends_the_belief_in_a_host_with_a_record():
     assert (record.valid, record.invalid) == (0, 1)
     (key,) = volunteer(hand, "1")
     assert hand.report("host-1", key, digest="truth") == [VOTED]
+
+
+def test_a_volunteer_has_the_deadline_of_its_pool_while_too_few_came_back_to_learn_from():
+    hand, week_s = Hand(), 7 * 86400.0
+    hand.step(PoolsConfigured(hand.t, [PoolRules("boinc", "boinc", 10, joins_itself=True, deadline_s=week_s)]))
+    bag = hand.submit(5, quorum=2)
+    prior = Sketch().best_timeout(prior_s=timeouts.PRIOR_S, floor_s=timeouts.FLOOR_S, cap_s=timeouts.CAP_S)
+    hand.state.learned.take(Advice("boinc", bag.rules.name, prior, None))
+    (piece,) = hand.ask("host-1", 1, slots=1, pool="boinc", owner="1").assigned
+    assert prior.basis == "prior" and piece.deadline == hand.t + week_s
