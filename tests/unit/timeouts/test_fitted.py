@@ -12,7 +12,7 @@ from windfall.lab.timeouts.known_law import error_of, informed_losses
 from windfall.lab.timeouts.learning import learned_wait
 from windfall.timeouts.best import best_timeout
 from windfall.timeouts.laws.closed import LogNormal, Weibull
-from windfall.timeouts.laws.fitted import WORST, Seen, fitted
+from windfall.timeouts.laws.fitted import PRODUCTS, WORST, Seen, _product, fitted
 from windfall.timeouts.laws.numeric import ScipyLaw
 from windfall.timeouts.laws.shapes import LOST, QUARTILES, STEP, grid, library, only
 from windfall.timeouts.laws.steps import kaplan_meier
@@ -133,3 +133,19 @@ def test_a_learner_that_knows_the_law_shows_what_fifty_attempts_can_say():
     assert more.mean() < 0.01
     easy = informed_losses(NO_FITTED_LAW["half-Cauchy, 2 % lost, 20 s a submission"], 50, seeds=30)
     assert easy.mean() < 0.01
+
+
+def test_no_multiplication_is_large_enough_for_blas_to_wake_threads():
+    """Threads of BLAS spin on every core while the server's loop waits for a product of a millisecond."""
+    rng = np.random.default_rng(1)
+    left, right = rng.random((121, 300)), rng.random((300, 198))
+    sizes = []
+
+    class Watched(np.ndarray):
+        def __matmul__(self, other):
+            sizes.append(self.shape[0] * other.size)
+            return np.asarray(self) @ other
+
+    whole = _product(left.view(Watched), right)
+    assert np.allclose(whole, left @ right)
+    assert len(sizes) > 1 and max(sizes) <= PRODUCTS

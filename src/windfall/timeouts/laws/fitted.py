@@ -39,6 +39,8 @@ UNLIKELY = 0.02
 NAMED = 0.3
 # The most that a timeout counts by one law, as a multiple of the best timeout's cost. None of 1.15 to 2 is critical.
 WORST = 1.3
+# Products of a multiplication of matrices up to which OpenBLAS does not use threads.
+PRODUCTS = 200_000
 # Timeouts compared: their number, and how far they reach below the fastest attempt, as a factor.
 TIMEOUTS, BELOW = 64, 4.0
 
@@ -160,7 +162,13 @@ def _sum_over(logs: Array, weight: Array, middle: Array, width: Array, step: flo
     below += rows * np.arange(len(middle))[:, None] - first
     by_row = np.bincount(below.ravel(), (weight - above).ravel(), rows * len(middle))
     by_row[1:] += np.bincount(below.ravel(), above.ravel(), rows * len(middle))[:-1]
-    return as_array(by_row.reshape(len(middle), rows) @ table[first : first + rows])
+    return _product(as_array(by_row.reshape(len(middle), rows)), table[first : first + rows])
+
+
+def _product(left: Array, right: Array) -> Array:
+    """`left @ right`, in parts that BLAS multiplies in this thread: to wake others costs more than they save."""
+    most = max(1, PRODUCTS // right.size)
+    return as_array(np.concatenate([left[row : row + most] @ right for row in range(0, len(left), most)]))
 
 
 def _fits(shapes: Library, weighed: _Weighed, curve: _Curve, steps: Steps) -> bool:
