@@ -167,7 +167,7 @@ class Bag(Struct, frozen=True, kw_only=True):
     sent: tuple[tuple[int, int, int, float], ...] = ()
     """(task, attempt, machine, seconds): when a replayed log handed out attempts; they begin no sooner there."""
     at_waking: tuple[tuple[int, int, float], ...] = ()
-    """(task, attempt, seconds): attempts of a replayed log whose result came so soon after their machine woke."""
+    """(task, attempt, seconds): attempts of a replayed log, and how soon after their machine woke their result came."""
 
 
 class SharedFleet(Struct, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ from windfall.cli.show.output import plot_file
 SHARES = (0.04, 0.2, 1.0)
 """Of hosts and of tasks, in turn."""
 BEAT_S, HOUR_S = 20.0, 3600.0
+MOST_HOSTS, MOST_TASKS = 10_000_000, 1_000_000_000
 BEATS = 6
 """Signs of life of each worker that are measured."""
 
@@ -38,9 +39,13 @@ class Case(NamedTuple):
 
 
 @click.command()
-@click.option("--hosts", default=25_000, show_default=True, type=click.IntRange(25), help="Workers.")
-@click.option("--volunteers", default=100_000, show_default=True, type=click.IntRange(25), help="Volunteers.")
-@click.option("--tasks", default=10_000_000, show_default=True, type=click.IntRange(100), help="Tasks of a range.")
+@click.option("--hosts", default=25_000, show_default=True, type=click.IntRange(25, MOST_HOSTS), help="Workers.")
+@click.option(
+    "--volunteers", default=100_000, show_default=True, type=click.IntRange(25, MOST_HOSTS), help="Volunteers."
+)
+@click.option(
+    "--tasks", default=10_000_000, show_default=True, type=click.IntRange(100, MOST_TASKS), help="Tasks of a range."
+)
 @click.option(
     "--out", callback=plot_file, type=click.Path(path_type=Path), help="Draw it here: FILE.svg, FILE.png or FILE.pdf."
 )

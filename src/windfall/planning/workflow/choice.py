@@ -25,9 +25,9 @@ LOSS_WEIGHTS = (0.3, 3.0)
 MORE_EFFORT = 1 / 6
 """Effort of each of these searches over that of the first."""
 FIRST_RUNS, MOST_RUNS, TASKS_PLAYED = 6, 40, 1_000
-"""Runs played of each plan; then of each of the two best plans at most so many, with at most so many tasks in all their
-runs. Few runs do not tell plans apart, because a bill is often one of two, with a loss and without. A live planner has
-ten seconds for a plan."""
+"""Runs played of each plan, most runs of each of the two best plans, and most tasks in all runs of these. Few runs do
+not tell plans apart, because a bill is often one of two, with a loss and without. A live planner has ten seconds for a
+plan."""
 MOST_TASKS = 100
 """In larger workflows the first search decides."""
 LATER_BY_S = 1.0
