@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from windfall.planning.bags.hibernated_prices import HibernatedPrices
 from windfall.planning.bags.ondemand_prices import ondemand_usd
 from windfall.planning.bags.packing import lease_usd
-from windfall.planning.bags.sleepers import Sleepers
 from windfall.planning.checkpoints import best_interval_s, save_s, share_left
 from windfall.planning.contract import ONDEMAND, SPOT, Market, Snapshot
 from windfall.planning.offers import Offer
@@ -59,25 +59,24 @@ class Course:
         self._survival, self._drops = survival, survival[:-1] - survival[1:]
         self._counts = np.arange(1.0, len(ends) + 1.0)
         cells = len(most)
-        self._later = np.zeros(cells + 1)
-        """By cell: dollars for a task that is interrupted then; filled in from the last cell backwards."""
-        self._losses = np.zeros(cells + 1)
+        self._lost = np.zeros(cells + 1 + int(ends.max(initial=0)))
+        """By cell: dollars that interruptions from there on cost, each with its chance; filled in backwards."""
 
     def usd(self, cell: int, next_lost_usd: float) -> float:
         """Expected dollars per task on a machine requested in this cell, with the later cost of interrupted tasks.
 
         `next_lost_usd`: for a task that is interrupted in the next cell. Cells are asked for from the last backwards.
         """
-        self._later[cell + 1] = next_lost_usd * self._share_left
+        lost = self._lost
+        lost[cell] = lost[cell + 1] + self._drops[cell] * next_lost_usd * self._share_left
         most = self._most[cell]
         if not most:
             return math.inf
-        ends = self._ends[:most]
-        later = self._later[cell + 1 : cell + 1 + ends[-1]]
-        losses = self._losses[: len(later) + 1]
-        np.cumsum(self._drops[cell : cell + len(later)] / self._survival[cell] * later, out=losses[1:])
-        mean_loss = losses[np.minimum(ends, len(later))].cumsum() / self._counts[:most]
-        return float((self._leases_usd[cell, :most] + mean_loss).min())
+        losses = lost[cell] - lost[cell + self._ends[:most]]
+        losses.cumsum(out=losses)
+        losses /= self._counts[:most] * self._survival[cell]
+        losses += self._leases_usd[cell, :most]
+        return float(losses.min())
 
 
 class Prices:
@@ -151,24 +150,29 @@ class Prices:
         late = LATE_PENALTY_FACTOR * max(
             (lease_usd(o, o.lag_s + self.seconds) for o in self.ondemand or self.spot), default=1.0
         )
-        self.waiting_usd = np.full(cells + 1, late)
         self.ondemand_usd = np.minimum(late, np.append(self._ondemand_by_cell(), late))
-        self.away_usd = np.full(cells + 1, late)
         courses = [self._course(offer, cells) for offer in self.spot]
-        returns, sleepers = self._returns(), self._sleepers(cells, late)
-        self.hibernated_usd = sleepers.by_offer
+        returns, hibernated = self._returns(), self._hibernated_prices(cells, late)
+        # As floats, and as arrays in the end: one at a time, those of an array take several times as long.
+        ondemand, waiting, away = self.ondemand_usd.tolist(), [late] * (cells + 1), [late] * (cells + 1)
         for cell in range(cells - 1, -1, -1):
-            risky = [course.usd(cell, self._lost_usd(course.offer, cell + 1)) for course in courses]
+            next_usd, next_away_usd = waiting[cell + 1], away[cell + 1]
+            risky = []
+            for course in courses:
+                by_cell, gone = hibernated.usd.get(course.offer.key), self.all_gone[course.offer.key]
+                lost_usd = by_cell[cell + 1] if by_cell else gone * next_away_usd + (1.0 - gone) * next_usd
+                risky.append(course.usd(cell, lost_usd))
             # To wait costs nothing but time: a young spell of capacity is riskier than it will be later.
-            self.waiting_usd[cell] = min(self.ondemand_usd[cell], self.waiting_usd[cell + 1], *risky)
-            later_usd = (1.0 - returns) * self.away_usd[cell + 1] + returns * self.waiting_usd[cell + 1]
-            self.away_usd[cell] = min(self.ondemand_usd[cell], later_usd)
-            sleepers.step(cell, float(self.waiting_usd[cell]))
+            waiting[cell] = min(ondemand[cell], next_usd, *risky)
+            away[cell] = min(ondemand[cell], (1.0 - returns) * next_away_usd + returns * next_usd)
+            hibernated.step(cell, waiting[cell])
+        self.waiting_usd, self.away_usd = np.array(waiting), np.array(away)
+        self.hibernated_usd = {key: np.array(usd) for key, usd in hibernated.usd.items()}
 
-    def _sleepers(self, cells: int, late_usd: float) -> Sleepers:
+    def _hibernated_prices(self, cells: int, late_usd: float) -> HibernatedPrices:
         offers = [offer for offer in self._all_spot if offer.when_taken != "terminate"]
         run_s = {offer.key: self.seconds / self.speed(offer) for offer in offers}
-        return Sleepers(offers, self.rates, run_s, self.cell_s, cells, late_usd)
+        return HibernatedPrices(offers, self.rates, run_s, self.cell_s, cells, late_usd)
 
     def _returns(self) -> float:
         """The chance that some spot offer whose capacity has gone is back after one cell of time."""
@@ -251,13 +255,6 @@ class Prices:
         left_s: Array = self.by_t - self.t - np.arange(CELLS + 1, dtype=np.float64) * self.cell_s
         run_s = {offer.key: self.seconds / self.speed(offer) for offer in self.ondemand}
         return ondemand_usd(self.ondemand, self.count, run_s, self.mean_cores, left_s)
-
-    def _lost_usd(self, offer: Offer, cell: int) -> float:
-        """Dollars for a task whose machine of this offer is interrupted in this cell, which is solved."""
-        if offer.when_taken != "terminate":
-            return float(self.hibernated_usd[offer.key][cell])
-        gone = self.all_gone[offer.key]
-        return float(gone * self.away_usd[cell] + (1.0 - gone) * self.waiting_usd[cell])
 
     def _course(self, offer: Offer, cells: int) -> Course:
         most = [self._most(offer, self.t + cell * self.cell_s) for cell in range(cells)]
