@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from windfall.cli.timeout.files import Columns, read_latencies
 from windfall.errors import BadInput
 from windfall.lab.data import root
 from windfall.lab.timeouts import egee
-from windfall.lab.timeouts.command import (
-    NO_FITTED_LAW,
-    SEEN_BY_NO_SETTING,
-    classical_figures,
-    grid_logs,
-    learning,
-    table_2,
-)
+from windfall.lab.timeouts.command import classical_figures, command, grid_logs, learning, table_2
 from windfall.lab.timeouts.development import LAWS, pools
+from windfall.lab.timeouts.first_fifty import NO_FITTED_LAW, SEEN_BY_NO_SETTING, first_fifty
 from windfall.timeouts.best import best_timeout
 from windfall.timeouts.laws.numeric import EGEE_LIKE, ScipyLaw
 from windfall.timeouts.process import Process
@@ -76,6 +73,36 @@ def test_the_learning_experiment_reports_its_error():
     assert len(found) == 10
     assert all(row["learned_s"] > 0.98 * row["best_expected_s"] for row in found)
     assert "ten times" in text
+
+
+def test_the_first_fifty_attempts_are_told_pool_by_pool_and_over_all_pools_that_have_no_fitted_shape():
+    found, text = first_fifty(seeds=2, first_seed=5)
+    assert len(found["pools"]) == 11
+    counted = [row for row in found["pools"] if not row["fitted"]]
+    assert len(counted) == 10 and not any(row["pool"].startswith("Fréchet") for row in counted)
+    assert found["mean_loss"] == pytest.approx(np.mean([row["loss"] for row in counted]))
+    assert found["mean_loss_error"] == pytest.approx(
+        np.sqrt(np.sum(np.square([row["loss_error"] for row in counted]))) / 10
+    )
+    assert all(row["loss_median"] <= row["loss_90"] for row in found["pools"])
+    assert "median loss" in text and "| mean of the 10 pools whose law has none of the fitted shapes |" in text
+
+
+def test_pools_of_the_first_fifty_attempts_share_no_draws(monkeypatch):
+    seeds = []
+
+    def noted(pool, attempts, seed):
+        return seeds.append(seed) or 50.0
+
+    monkeypatch.setattr("windfall.lab.timeouts.first_fifty.learned_wait", noted)
+    first_fifty(seeds=2, first_seed=7)
+    assert seeds == list(range(7, 7 + 22))
+
+
+def test_one_part_of_the_report_is_made_alone(tmp_path):
+    ran = CliRunner().invoke(command, ["--only", "table-2", "--out", str(tmp_path), "--json"])
+    assert ran.exit_code == 0, ran.output
+    assert list(json.loads(ran.stdout)) == ["table_2"]
 
 
 @needs_logs

@@ -55,6 +55,38 @@ def test_instances_without_a_bid_take_no_part_in_the_market():
         clear(site, [Instance("x", True, 0, {"vcpu": 1})])
 
 
+def test_over_random_markets_a_bid_that_is_tied_waits_only_where_its_hosts_hold_no_lower_bids():
+    rng = np.random.default_rng(11)
+    displaced = 0
+    for _ in range(300):
+        hosts = [
+            Host(
+                f"h{h}",
+                {"vcpu": 4},
+                tuple(bidder(f"{h}-{i}", float(rng.integers(1, 100)) / 100) for i in range(int(rng.integers(0, 5)))),
+            )
+            for h in range(4)
+        ]
+        site = Site(hosts)
+        bids = [bidder(f"w{i}", float(rng.integers(1, 100)) / 100) for i in range(int(rng.integers(1, 8)))]
+        tied = {bid.id: np.arange(4) == int(rng.integers(0, 4)) for bid in bids if rng.random() < 0.5}
+        outcome = clear(site, bids, 50_000, tied=tied)
+        displaced += len(outcome.displaced)
+        usd = {one.id: one.bid_usd_per_h for one in (*bids, *(i for host in hosts for i in host.instances))}
+        gone = {*outcome.terminated, *(identity for identity, _ in outcome.displaced)}
+        held = {host.name: [i.id for i in host.instances if i.id not in gone] for host in hosts}
+        for identity, host in outcome.admitted:
+            held[host].append(identity)
+            assert identity not in tied or tied[identity][int(host[1:])]
+        assert all(len(here) <= 4 for here in held.values())
+        assert all(usd[victim] < usd[winner] for victim, winner in outcome.displaced)
+        for identity in set(outcome.waiting) & set(tied):
+            if usd[identity] * 1e6 > outcome.price_microusd_per_h:
+                here = held[f"h{int(np.flatnonzero(tied[identity])[0])}"]
+                assert len(here) == 4 and min(usd[other] for other in here) >= usd[identity]
+    assert displaced > 50
+
+
 def test_over_random_markets_the_price_protects_higher_bids_and_rises_with_demand():
     rng = np.random.default_rng(5)
     for _ in range(200):

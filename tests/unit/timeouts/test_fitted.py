@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from windfall.lab.timeouts.command import NO_FITTED_LAW
+from windfall.lab.timeouts.first_fifty import NO_FITTED_LAW
 from windfall.lab.timeouts.known_law import error_of, informed_losses
 from windfall.lab.timeouts.learning import learned_wait
 from windfall.timeouts.best import best_timeout

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from windfall.core.decisions import SiteSettled
-from windfall.core.sites.instances import Instance, SiteState
+from windfall.core.sites.instances import Instance, Placement, SiteState
 from windfall.core.sites.scratch import Scratch, request_of
+from windfall.numeric import Bools
 from windfall.placement import Instance as Placed
 from windfall.placement import Request
 from windfall.placement.evictions.market import Cleared, clear
@@ -31,13 +32,21 @@ def clear_market(
     new = [_Bid(f"{site.rules.name}+{n:06d}", site.rules.review.bid_usd, _worker(site)) for n in range(workers)]
     asked = {site.name_of(one.number): one for one in bids}
     named = [_Bid(name, site.bid_usd(one) or 0.0, request_of(one)) for name, one in asked.items()]
-    claims = [bid.claim for bid in (*named, *new) if _fits_somewhere(scratch, bid.request)]
-    found = clear(library, claims, round(site.rules.review.reserve_usd * 1e6), UNIT)
+    claims, tied = [], {}
+    for bid in (*named, *new):
+        hosts = _hosts_for(scratch, bid.request)
+        # What fits nowhere must not raise the price for others.
+        if hosts is not None and hosts.any():
+            claims.append(bid.claim)
+            if bid.request.tags:
+                tied[bid.claim.id] = hosts
+    found = clear(library, claims, round(site.rules.review.reserve_usd * 1e6), UNIT, tied)
     settled.price_usd = found.price_microusd_per_h / 1e6
     for identity in found.terminated:
-        one = site.instances[int(identity.rpartition("-")[2])]
-        settled.leaving.append((one.number, f"{_bids(site, one)}; {_costs(settled.price_usd)}"))
-        scratch.end(identity)
+        _end(scratch, site, identity, _costs(settled.price_usd), settled)
+    for identity, winner in found.displaced:
+        who = winner if winner in asked else "a new worker"
+        _end(scratch, site, identity, f"{who} bids more and may run only on hosts like this one", settled)
     _start_winners(scratch, site, asked, found, settled)
     return sum(name not in asked for name, _ in found.admitted)
 
@@ -54,28 +63,42 @@ def _worker(site: SiteState) -> Request:
     return Request(True, site.rules.instance, tuple(site.rules.only_tags))
 
 
-def _fits_somewhere(scratch: Scratch, request: Request) -> bool:
-    """Some host could take it beside its normal instances; what fits nowhere must not raise the price for others."""
+def _hosts_for(scratch: Scratch, request: Request) -> Bools | None:
+    """The hosts that could take it beside their normal instances; None if no host has such a resource."""
     library = scratch.library
     if any(amount and name not in library.resources for name, amount in request.resources.items()):
-        return False
+        return None
     alone = Request(False, request.resources, request.tags)
-    return bool(passing(stages(library, alone, library.units(request.resources), None)).any())
+    return passing(stages(library, alone, library.units(request.resources), None))
+
+
+def _end(scratch: Scratch, site: SiteState, identity: str, why: str, settled: SiteSettled) -> None:
+    one = site.instances[int(identity.rpartition("-")[2])]
+    settled.leaving.append((one.number, f"{_bids(site, one)}; {why}"))
+    scratch.end(identity)
 
 
 def _start_winners(
     scratch: Scratch, site: SiteState, asked: dict[str, Instance], found: Cleared, settled: SiteSettled
 ) -> None:
-    winners = {name for name, _ in found.admitted}
-    price = found.price_microusd_per_h / 1e6
-    for name, one in asked.items():
-        why = f"{_bids(site, one)}; {_costs(price)}"
-        placement = scratch.place(one.number, request_of(one)) if name in winners else None
+    """Those that are tied to a tag take the host that was found for them, before others take its room."""
+    host_of = dict(found.admitted)
+    for name, one in sorted(asked.items(), key=lambda item: not request_of(item[1]).tags):
+        why = f"{_bids(site, one)}; {_costs(found.price_microusd_per_h / 1e6)}"
+        placement = _place(scratch, one, host_of[name]) if name in host_of else None
         if placement is not None and placement.host:
             placement.why = [why, *placement.why]
             settled.placed.append(placement)
         elif one.number == settled.number:
             settled.denied.append((one.number, [why, "it waits for room, or for a lower price"]))
+
+
+def _place(scratch: Scratch, one: Instance, host: str) -> Placement:
+    request = request_of(one)
+    if not request.tags:
+        return scratch.place(one.number, request)
+    scratch.put(host, one.number, request)
+    return Placement(one.number, host, why=[f"{host} has room"])
 
 
 def waits(site: SiteState, one: Instance) -> list[str]:

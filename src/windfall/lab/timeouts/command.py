@@ -19,8 +19,9 @@ from windfall.cli.timeout.command import jsonable
 from windfall.figures.sheet import SOFT, Line, Mark, Panel, sheet, write
 from windfall.lab.data import root
 from windfall.lab.timeouts import egee
-from windfall.lab.timeouts.known_law import error_of, informed_losses
-from windfall.lab.timeouts.learning import Pool, best_fixed, learned_wait, play_fixed, play_learner, turnaround
+from windfall.lab.timeouts.first_fifty import FIRST_SEED, first_fifty
+from windfall.lab.timeouts.learning import Pool, best_fixed, play_fixed, play_learner, turnaround
+from windfall.lab.timeouts.markdown import table
 from windfall.timeouts.best import best_timeout
 from windfall.timeouts.fitting.sample import survival
 from windfall.timeouts.laws.closed import Exponential, Gaussian, LatencyLaw, LogNormal, Pareto, Uniform, Weibull
@@ -28,42 +29,54 @@ from windfall.timeouts.laws.empirical import empirical_process
 from windfall.timeouts.laws.numeric import ScipyLaw
 from windfall.timeouts.process import Process
 
+PARTS = ("table-2", "figures-1-to-6", "egee", "grid-logs", "learning", "first-fifty")
+
 
 @click.command()
 @folder_option("lab/timeouts")
 @click.option("--seeds", type=click.IntRange(2), default=20, show_default=True, help="Runs of each random experiment.")
+@click.option(
+    "--first-seed",
+    type=click.IntRange(0),
+    default=FIRST_SEED,
+    show_default=True,
+    metavar="N",
+    help="First seed of the held-back pools.",
+)
+@click.option("--only", type=click.Choice(PARTS), help="Only this part of the report.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of the text.")
-def command(out: Path, seeds: int, as_json: bool) -> None:
+def command(out: Path, seeds: int, first_seed: int, only: str | None, as_json: bool) -> None:
     """Timeouts: figures 1 to 8, table 2, the EGEE optimum, real grid logs, and the learner against fixed guesses.
 
-    Writes timeouts.md, timeouts.json and the figures as PNG into --out.
-    """
+    Writes timeouts.md, timeouts.json and the figures as SVG into --out.
+
+    \b
+    Examples:
+      windfall lab timeouts --seeds 5
+      windfall lab timeouts --only first-fifty --seeds 200    # what a timeout costs after 50 attempts: some minutes
+    """  # fmt: skip
     out.mkdir(parents=True, exist_ok=True)
     parts: list[tuple[str, Callable[[], tuple[Any, str]]]] = [
-        ("table_2", table_2),
-        ("figures_1_to_6", lambda: classical_figures(out)),
+        ("table-2", table_2),
+        ("figures-1-to-6", lambda: classical_figures(out)),
         ("egee", lambda: egee_section(out, seeds)),
-        ("grid_logs", grid_logs),
+        ("grid-logs", grid_logs),
         ("learning", lambda: learning(seeds)),
-        ("first_fifty", lambda: first_fifty(seeds)),
+        ("first-fifty", lambda: first_fifty(seeds, first_seed=first_seed)),
     ]
     results, texts = {}, ["# Timeouts, run again\n\nEvery figure is computed here; those of the paper are marked so.\n"]
     screen = console()
     for name, part in parts:
-        with screen.status(name.replace("_", " ")):
-            results[name], text = part()
-        texts.append(text)
+        if only in (None, name):
+            with screen.status(name.replace("-", " ")):
+                results[name.replace("-", "_")], text = part()
+            texts.append(text)
     document = jsonable(results)
     (out / "timeouts.json").write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
     (out / "timeouts.md").write_text("\n".join(texts))
     click.echo(json.dumps(document, allow_nan=False) if as_json else "\n".join(texts))
     if not as_json:
         click.echo(f"written to {out}")
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [" | ".join(head), " | ".join("---" for _ in head), *(" | ".join(row) for row in rows)]
-    return "\n".join(f"| {line} |" for line in lines) + "\n"
 
 
 def told(kind: str, timeout_s: float | None) -> str:
@@ -311,89 +324,6 @@ HELD_OUT = {
     "held out: Weibull, 1 % lost, 60 s a submission": Pool(Process(Weibull(0.4, 50), 0.01, submit_cost_s=60)),
     "held out: inverse Gaussian, 3 % lost": Pool(Process(ScipyLaw("invgauss", (("mu", 2.0), ("scale", 80.0))), 0.03)),
 }
-
-
-# The learner was chosen on none of these laws (Fréchet is by now one of the shapes that it fits).
-NO_FITTED_LAW = {
-    "gamma, 4 % lost, 15 s a submission": Pool(
-        Process(ScipyLaw("gamma", (("a", 0.6), ("scale", 200.0))), 0.04, submit_cost_s=15)
-    ),
-    "Burr, 3 % lost, 10 s a submission": Pool(
-        Process(ScipyLaw("burr12", (("c", 2.2), ("d", 0.6), ("scale", 90.0))), 0.03, submit_cost_s=10)
-    ),
-    "Fréchet with a run of 30 s, 5 % lost": Pool(
-        Process(ScipyLaw("invweibull", (("c", 1.3), ("scale", 60.0))), 0.05, run_s=30)
-    ),
-    "Birnbaum-Saunders, 6 % lost": Pool(Process(ScipyLaw("fatiguelife", (("c", 1.8), ("scale", 100.0))), 0.06)),
-    "half-Cauchy, 2 % lost, 20 s a submission": Pool(
-        Process(ScipyLaw("halfcauchy", (("scale", 80.0),)), 0.02, submit_cost_s=20)
-    ),
-    "log-Laplace, 4 % lost, 10 s a submission": Pool(
-        Process(ScipyLaw("loglaplace", (("c", 1.6), ("scale", 150.0))), 0.04, submit_cost_s=10)
-    ),
-}
-
-# As above, and chosen after the weights of the fitted laws were: no setting of the learner has seen them.
-SEEN_BY_NO_SETTING = {
-    "Burr III, 4 % lost, 10 s a submission": Pool(
-        Process(ScipyLaw("burr", (("c", 1.6), ("d", 0.8), ("scale", 100.0))), 0.04, submit_cost_s=10)
-    ),
-    "shifted inverse Gaussian, 3 % lost, 5 s a submission": Pool(
-        Process(ScipyLaw("invgauss", (("mu", 1.5), ("loc", 20.0), ("scale", 80.0))), 0.03, submit_cost_s=5)
-    ),
-    "beta prime, 5 % lost, 10 s a submission": Pool(
-        Process(ScipyLaw("betaprime", (("a", 2.0), ("b", 1.8), ("scale", 80.0))), 0.05, submit_cost_s=10)
-    ),
-    "generalised Pareto, 4 % lost, 10 s a submission": Pool(
-        Process(ScipyLaw("genpareto", (("c", 0.5), ("scale", 80.0))), 0.04, submit_cost_s=10)
-    ),
-    "Nakagami, 6 % lost, 15 s a submission": Pool(
-        Process(ScipyLaw("nakagami", (("nu", 0.7), ("scale", 150.0))), 0.06, submit_cost_s=15)
-    ),
-}
-
-
-def first_fifty(seeds: int, attempts: int = 50) -> tuple[Any, str]:
-    """What the timeout costs that is set after the first attempts, on pools that no setting of the learner has seen."""
-    rows, found = [], []
-    for name, pool in (NO_FITTED_LAW | SEEN_BY_NO_SETTING).items():
-        best = best_timeout(pool.process)
-        waits = np.array([learned_wait(pool, attempts, seed) for seed in range(seeds)])
-        loss = np.asarray(pool.process.expected(waits)) / best.expected_s - 1
-        informed = informed_losses(pool, attempts, seeds)
-        low, high = np.quantile(waits, [0.1, 0.9])
-        rows.append(
-            [
-                name,
-                f"{best_fixed(pool) - pool.process.run_s:.1f} s",
-                f"{low:.1f} to {high:.1f} s",
-                f"{loss.mean():+.1%}",
-                f"{np.quantile(loss, 0.9):+.1%}",
-                f"{informed.mean():+.1%} ± {error_of(informed):.1%}",
-            ]
-        )
-        found.append(
-            {
-                "pool": name, "loss": float(loss.mean()), "loss_90": float(np.quantile(loss, 0.9)),
-                "informed_loss": float(informed.mean()), "informed_error": error_of(informed),
-            }
-        )  # fmt: skip
-    head = [
-        "pool",
-        "best wait",
-        f"after {attempts} attempts (8 of 10 runs)",
-        "mean loss",
-        "9 of 10 runs lose less than",
-        "a learner that knows the law",
-    ]
-    text = (
-        f"## After {attempts} attempts\n\nThe timeout that a new pool gets after {attempts} attempts, {seeds} runs, "
-        "and by how much a job takes longer with it than with the best. No setting was chosen on these laws. The "
-        "last column is what nobody can be expected to avoid: the loss of a learner that knows the family of the law "
-        "and its parameters within a factor of four, and weighs them by the same attempts (Bayes).\n\n"
-        + table(head, rows)
-    )
-    return found, text
 
 
 def learning(seeds: int, jobs: int = 600) -> tuple[Any, str]:

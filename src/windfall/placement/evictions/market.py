@@ -4,15 +4,19 @@ The paper leaves this as future work. Supply is what normal instances leave free
 running preemptible instances that carry a bid, and the bids that wait. They are granted from the highest bid per unit
 down; the first that no longer fits ends the granting and sets the price for all, so every winner pays at most its bid,
 and every claim that bids more than the price keeps its place. What stays idle is less than that first refused claim.
+
+A bid may be tied to some of the hosts. Supply is that of the whole site, so one that wins may find its own hosts full
+of lower bids: it takes the place of the lowest of them. Where they hold higher bids, it is left out: it must not raise
+the price of room that it could not use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from windfall.numeric import Ints
+from windfall.numeric import Bools, Ints
 from windfall.placement.hosts.filters import room
 from windfall.placement.hosts.packing import best_fit
 from windfall.placement.model import Instance
@@ -26,6 +30,7 @@ class Cleared(Struct, frozen=True):
     admitted: tuple[tuple[str, str], ...]  # waiting bids that start: (id, host)
     terminated: tuple[str, ...]  # running instances that bid no more than the price, once supply is used up
     waiting: tuple[str, ...]  # bids not granted, or granted while no host has that much in one piece
+    displaced: tuple[tuple[str, str], ...] = ()  # running instances that make way for a tied bid: (id, its id)
 
 
 class _Claim(Struct, frozen=True):
@@ -35,23 +40,101 @@ class _Claim(Struct, frozen=True):
     running: bool
 
 
-def clear(site: Site, bids: Sequence[Instance], reserve_microusd_per_h: int = 0, unit: str = "vcpu") -> Cleared:
-    """One clearing. `bids` wait for a place; each needs `bid_usd_per_h`. Nothing is booted or ended here."""
+def clear(
+    site: Site,
+    bids: Sequence[Instance],
+    reserve_microusd_per_h: int = 0,
+    unit: str = "vcpu",
+    tied: Mapping[str, Bools] | None = None,
+) -> Cleared:
+    """One clearing. `bids` wait for a place; each needs `bid_usd_per_h`. Nothing is booted or ended here.
+
+    `tied`: for bids that not every host may take, the hosts that may.
+    """
+    tied = tied or {}
     claims = _claims(site, bids, unit)
-    price, granted = _grant(site, claims, reserve_microusd_per_h)
-    ending = tuple(claim.instance.id for claim in claims[granted:] if claim.running)
-    free = site.free_f.copy()
-    for identity in ending:
-        placed = site.instances[identity]
-        free[:, placed.host] += placed.units
-    admitted = []
-    for claim in claims[:granted]:
-        h = None if claim.running else best_fit(free, site.capacity, claim.units)
-        if h is not None:
-            free[:, h] -= claim.units
-            admitted.append((claim.instance.id, site.names[h]))
-    starting = {identity for identity, _ in admitted}
-    return Cleared(price, tuple(admitted), ending, tuple(bid.id for bid in bids if bid.id not in starting))
+    while True:
+        price, granted = _grant(site, claims, reserve_microusd_per_h)
+        seating = _Seating(site, claims, granted)
+        shut_out = set()
+        # Bids that are tied go first: others find room on more hosts.
+        for claim in sorted(claims[:granted], key=lambda claim: claim.instance.id not in tied):
+            identity = claim.instance.id
+            if not claim.running and not seating.seat(claim, tied.get(identity)) and identity in tied:
+                shut_out.add(identity)
+        if not shut_out:
+            break
+        claims = [claim for claim in claims if claim.instance.id not in shut_out]
+    starting = {identity for identity, _ in seating.admitted}
+    waiting = tuple(bid.id for bid in bids if bid.id not in starting)
+    return Cleared(price, tuple(seating.admitted), seating.ending, waiting, tuple(seating.displaced))
+
+
+class _Seating:
+    """Hosts for the claims that are granted, once those that are not have left."""
+
+    def __init__(self, site: Site, claims: Sequence[_Claim], granted: int) -> None:
+        self.site, self.free = site, site.free_f.copy()
+        self.ending = tuple(claim.instance.id for claim in claims[granted:] if claim.running)
+        self.staying = [claim for claim in claims[:granted] if claim.running]
+        self.admitted: list[tuple[str, str]] = []
+        self.displaced: list[tuple[str, str]] = []
+        for identity in self.ending:
+            self._leave(identity)
+
+    def _leave(self, identity: str) -> None:
+        placed = self.site.instances[identity]
+        self.free[:, placed.host] += placed.units
+
+    def seat(self, claim: _Claim, allowed: Bools | None) -> bool:
+        """Give it a host. A tied claim (`allowed`) may take the place of lower ones. False: there is no room."""
+        h = best_fit(self.free, self.site.capacity, claim.units, allowed)
+        if h is None and allowed is not None:
+            h = self._make_way(claim, allowed)
+        if h is None:
+            return False
+        self.free[:, h] -= claim.units
+        self.admitted.append((claim.instance.id, self.site.names[h]))
+        return True
+
+    def _make_way(self, claim: _Claim, allowed: Bools) -> int | None:
+        """The allowed host whose lower claims bid least together for the room that is needed; they leave it."""
+        lower: dict[int, list[_Claim]] = {}
+        for other in reversed(self.staying):
+            h = self.site.instances[other.instance.id].host
+            if other.rate < claim.rate and allowed[h]:
+                lower.setdefault(h, []).append(other)
+        found = [(h, self._cheapest(h, others, claim.units)) for h, others in lower.items()]
+        enough = [(sum(_bid(one) for one in victims), h, victims) for h, victims in found if victims]
+        if not enough:
+            return None
+        _, h, victims = min(enough, key=lambda each: each[:2])
+        for one in victims:
+            self._leave(one.instance.id)
+            self.displaced.append((one.instance.id, claim.instance.id))
+        gone = {one.instance.id for one in victims}
+        self.staying = [one for one in self.staying if one.instance.id not in gone]
+        return h
+
+    def _cheapest(self, h: int, others: Sequence[_Claim], need: Ints) -> list[_Claim]:
+        """Claims on a host, the lowest first, until there is room, without those that it does not take."""
+        free, victims = self.free[:, h].copy(), []
+        for one in others:
+            if (free >= need).all():
+                break
+            free += one.units
+            victims.append(one)
+        if (free < need).any():
+            return []
+        for one in sorted(victims, key=_bid, reverse=True):
+            if (free - one.units >= need).all():
+                free -= one.units
+                victims.remove(one)
+        return victims
+
+
+def _bid(claim: _Claim) -> float:
+    return claim.instance.bid_usd_per_h or 0.0
 
 
 def _claims(site: Site, bids: Sequence[Instance], unit: str) -> list[_Claim]:

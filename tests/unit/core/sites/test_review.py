@@ -105,6 +105,45 @@ def test_equal_bids_cause_no_change_at_a_review():
     assert hand.site.review_t == hand.t + 60.0 and wake_at(hand.state) <= hand.site.review_t
 
 
+def with_a_gpu_host():
+    """Host x has two bids of $0.02 and carries a tag; y is empty."""
+    hand = ReviewHand(market=True)
+    hand.report("x", tags=["gpu"], vcpu=2.0, ram_mb=4000.0)
+    low = [hand.bid(0.02, tags=["gpu"]), hand.bid(0.02, tags=["gpu"])]
+    hand.settle()
+    assert {one.host for one in low} == {"x"} and {one.state for one in low} == {"running"}
+    return hand, low
+
+
+def test_a_bid_tied_to_a_tag_takes_the_place_of_a_lower_one_on_its_hosts_though_others_have_room():
+    hand, low = with_a_gpu_host()
+    tied = hand.bid(0.05, tags=["gpu"])
+    assert tied.state == "placed" and tied.host == "x"
+    ending = [one for one in low if one.state == "leaving"]
+    assert len(ending) == 1 and tied.after == [ending[0].number]
+    assert ending[0].text == (
+        f"it bids $0.02 an hour for 1 vCPU; lab-{tied.number} bids more and may run only on hosts like this one"
+    )
+    assert hand.site.price_usd == 0.0, "there is room for all bids on the site"
+    hand.settle()
+    assert tied.state == "running" and hand.review().leaving == []
+
+
+def test_a_bid_tied_to_a_tag_waits_behind_higher_ones_and_leaves_the_room_elsewhere_to_others():
+    hand, low = with_a_gpu_host()
+    tied = hand.bid(0.01, tags=["gpu"])
+    assert tied.state == "waiting"
+    others = [hand.bid(0.005), hand.bid(0.005)]
+    assert {one.host for one in others} == {"y"} and hand.site.price_usd == 0.0
+    assert {one.state for one in low} == {"running"} and tied.state == "waiting"
+
+
+def test_an_equal_bid_tied_to_a_tag_displaces_nobody():
+    hand, low = with_a_gpu_host()
+    assert hand.bid(0.02, tags=["gpu"]).state == "waiting"
+    assert {one.state for one in low} == {"running"}
+
+
 def test_a_host_is_emptied_when_its_workers_fit_on_another_and_lose_little():
     hand = ReviewHand(consolidate_s=10.0)
     hand.want(4)
