@@ -23,10 +23,10 @@ Stop = tuple[int, str]
 """A job that is stopped, and why."""
 # What is made of one result.
 ACCEPTED, RETRIED, FAILED_FOR_GOOD, REQUEUED, LOST_FOR_GOOD, STALE, WASTE, DROPPED, OTHERS_RUN, RETURNED = range(10)
-VOTED, PART = 10, 11
+VOTED, PART, GROWN = 10, 11, 12
 VERDICT_NAMES = (
     "accepted", "retried", "failed", "requeued", "lost", "stale", "waste", "dropped", "others run", "returned",
-    "waits for others to agree", "waits for the other hosts of its task",
+    "waits for others to agree", "waits for the other hosts of its task", "retried with more memory",
 )  # fmt: skip
 
 

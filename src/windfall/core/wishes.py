@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from windfall.core.decisions import (
     ACCEPTED,
+    GROWN,
     REQUEUED,
     RETRIED,
     RETURNED,
@@ -153,7 +154,7 @@ def there(state: State, fleet: int) -> list[MachineState]:
 # --- whom to wake ---------------------------------------------------------------------------------------------------
 
 
-_WAITS_AGAIN = frozenset({RETRIED, REQUEUED, RETURNED, VOTED})
+_WAITS_AGAIN = frozenset({RETRIED, GROWN, REQUEUED, RETURNED, VOTED})
 """Verdicts after which a task waits again."""
 
 

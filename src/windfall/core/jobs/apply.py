@@ -12,6 +12,7 @@ from windfall.core.decisions import (
     ACCEPTED,
     DROPPED,
     FAILED_FOR_GOOD,
+    GROWN,
     LOST_FOR_GOOD,
     PART,
     REQUEUED,
@@ -202,6 +203,8 @@ def apply_results(state: State, event: ResultsReported, decided: ResultsJudged) 
     for place, memory_bytes in decided.memory:
         result = event.results[place]
         bag = bags[result.job]
+        if verdicts[place] == GROWN and result.task not in bag.progress.memory:
+            bag.progress.grown.append(result.task)
         bag.progress.memory.setdefault(result.task, []).append((bag.columns.attempts[result.task] + 1, memory_bytes))
     for check in decided.checked:
         state.hosts[check.host].record.checked(check.verdict, check.granted_s, event.t, books.host_half_life_s)
@@ -301,9 +304,9 @@ def _other(state: State, bag: Bag, host: Host | None, result: Result, verdict: i
         charge(bag, host, result, verdict)
     if bag.attempts.gangs:
         parts.end(state, bag, task)
-    if verdict in (RETRIED, FAILED_FOR_GOOD):
+    if verdict in (RETRIED, GROWN, FAILED_FOR_GOOD):
         bag.progress.forget_checkpoint(task)
-    if verdict in (RETRIED, REQUEUED, RETURNED):
+    if verdict in (RETRIED, GROWN, REQUEUED, RETURNED):
         _note(bag, host, result)
         attempts.requeue(state, bag, task)
     elif verdict in (FAILED_FOR_GOOD, LOST_FOR_GOOD):
@@ -344,7 +347,8 @@ def _holds(bag: Bag, host: Host | None, result: Result) -> bool:
 
 def charge(bag: Bag, host: Host | None, result: Result, verdict: int) -> None:
     """Count a failure or a loss against the task's budgets and into the host's record."""
-    if verdict == RETURNED or result.cause == CANCEL:
+    # Of a task that had too little memory, neither the task nor the host is to blame, but the request.
+    if verdict in (RETURNED, GROWN) or result.cause == CANCEL:
         return
     task = result.task
     if result.cause in LOSS_CODES:

@@ -12,6 +12,7 @@ from windfall.core.decisions import (
     ACCEPTED,
     DROPPED,
     FAILED_FOR_GOOD,
+    GROWN,
     LOST_FOR_GOOD,
     OTHERS_RUN,
     PART,
@@ -95,7 +96,7 @@ def complete(state: State, event: ResultsReported, judged: ResultsJudged) -> Non
             return
     if not judged.checked and any(result.cause == DISAGREEMENT for result in event.results):
         judged.checked = tuple(quorum.checks(state, state.hosts.by_name.get(event.host), event.results, verdicts))
-    if RETRIED in verdicts or FAILED_FOR_GOOD in verdicts:
+    if GROWN in verdicts or RETRIED in verdicts or FAILED_FOR_GOOD in verdicts:
         judged.memory = tuple(_more_memory(state, event, verdicts))
     if FAILED_FOR_GOOD in verdicts or LOST_FOR_GOOD in verdicts:
         pairs = zip(event.results, verdicts, strict=True)
@@ -106,7 +107,7 @@ def _more_memory(state: State, event: ResultsReported, verdicts: list[int]) -> l
     found = []
     for place, (result, verdict) in enumerate(zip(event.results, verdicts, strict=True)):
         # A task that has failed may be told to try again: not with what was too little.
-        if verdict in (RETRIED, FAILED_FOR_GOOD) and result.cause == OUT_OF_MEMORY:
+        if verdict in (GROWN, RETRIED, FAILED_FOR_GOOD) and result.cause == OUT_OF_MEMORY:
             more_bytes = more_memory(state, state.bags[result.job], result)
             if more_bytes:
                 found.append((place, more_bytes))
@@ -125,10 +126,26 @@ def more_memory(state: State, bag: Bag, result: Result) -> int:
         return 0
     _, peak = bag.tally.peaks.get(index, (0, 0))
     wanted = max(MEMORY_FACTOR * (had or result.rss_bytes), int(PEAK_MARGIN * max(peak, result.rss_bytes)))
-    largest = max((state.hosts[number].memory_bytes for number in state.hosts.live), default=0)
+    largest = _largest_host(state)
     if largest:
         wanted = min(wanted, largest)
     return wanted if wanted > had else 0
+
+
+def _largest_host(state: State) -> int:
+    """The memory of the largest host that is there, in bytes; 0 if no host says."""
+    return max((state.hosts[number].memory_bytes for number in state.hosts.live), default=0)
+
+
+def _grows(state: State, bag: Bag, result: Result) -> bool:
+    """Whether a task that died of memory is tried again with more, which costs it nothing: its request was too small.
+
+    This ends by itself, for it gets more each time and never more than the largest host has; where no host says how
+    much that is, the task is charged. With `max_failures` of 1 no task is tried again.
+    """
+    if result.cause != OUT_OF_MEMORY or bag.classes[bag.class_of(result.task)].max_failures == 1:
+        return False
+    return _largest_host(state) > 0 and more_memory(state, bag, result) > 0
 
 
 def judge(state: State, result: Result, reporter: int, t: float) -> int:
@@ -176,6 +193,8 @@ def judge(state: State, result: Result, reporter: int, t: float) -> int:
     if result.cause in (UNRENDERED, OVER_QUOTA):
         # Another attempt would end the same way.
         return FAILED_FOR_GOOD
+    if _grows(state, bag, result):
+        return GROWN
     return FAILED_FOR_GOOD if bag.columns.failures[result.task] + 1 >= rules.max_failures else RETRIED
 
 

@@ -84,8 +84,9 @@ def _column(column: Numbers, after: int = 0) -> Any:
 
 
 def recovered(bag: Bag, limit: int) -> list[int]:
-    """Tasks that failed at first and are done now."""
+    """Tasks that failed at first, or had too little memory, and are done now."""
     failed = _column(bag.columns.failures) > 0
+    failed[bag.progress.grown] = True
     found: list[int] = np.flatnonzero(failed & (_column(bag.columns.state) == DONE))[:limit].tolist()
     return found
 

@@ -18,7 +18,7 @@ def report(hand: Hand, host: str, key: Key, cause: str, rss_mb: int) -> None:
 
 def test_a_task_that_dies_of_memory_gets_twice_as_much_up_to_what_a_host_has():
     hand = Hand()
-    bag = hand.submit(1, [TaskClass(memory_bytes=100 * MIB, max_failures=9)])
+    bag = hand.submit(1, [TaskClass(memory_bytes=100 * MIB, max_failures=2)])
     got = []
     for _ in range(4):
         (key,) = hand.tasks("h", memory_mb=500)
@@ -27,6 +27,48 @@ def test_a_task_that_dies_of_memory_gets_twice_as_much_up_to_what_a_host_has():
         report(hand, "h", key, "oom", rss_mb=got[-1])
     assert got == [100, 200, 400, 500]
     assert hand.state.host("h").memory_held == 0
+
+
+def test_more_memory_is_not_charged_to_the_task_nor_to_the_host_until_the_largest_host_was_too_small():
+    hand = Hand()
+    bag = hand.submit(1, [TaskClass(memory_bytes=100 * MIB, max_failures=2)])
+    for expected in (0, 0, 0, 1, 2):
+        (key,) = hand.tasks("h", memory_mb=500)
+        report(hand, "h", key, "oom", rss_mb=90)
+        assert bag.columns.failures[0] == expected
+        hand.t += 3600.0
+    assert bag.state == "failed" and bag.progress.grown == [0]
+    assert save(load(save(hand.state))) == save(hand.state)
+
+
+def test_a_host_is_not_blamed_for_a_task_that_asked_for_too_little():
+    hand = Hand()
+    bag = hand.submit(1, [TaskClass(memory_bytes=100 * MIB)])
+    (key,) = hand.tasks("a", memory_mb=4096)
+    report(hand, "a", key, "oom", rss_mb=100)
+    (again,) = hand.tasks("b", memory_mb=4096)
+    report(hand, "b", again, "done", rss_mb=150)
+    assert bag.state == "done"
+    assert hand.state.host("a").record.failed == 0 and hand.state.host("a").record.error_rate == 0
+
+
+def test_where_no_host_says_how_much_memory_it_has_death_by_memory_is_charged():
+    hand = Hand()
+    bag = hand.submit(1, [TaskClass(memory_bytes=100 * MIB, max_failures=2)])
+    for expected in (1, 2):
+        (key,) = hand.tasks("h")
+        report(hand, "h", key, "oom", rss_mb=100)
+        assert bag.columns.failures[0] == expected
+        hand.t += 3600.0
+    assert bag.state == "failed"
+
+
+def test_a_task_that_may_fail_once_is_not_tried_again_with_more_memory():
+    hand = Hand()
+    bag = hand.submit(1, [TaskClass(memory_bytes=100 * MIB, max_failures=1)])
+    (key,) = hand.tasks("h", memory_mb=4096)
+    report(hand, "h", key, "oom", rss_mb=100)
+    assert bag.state == "failed" and bag.columns.failures[0] == 1
 
 
 def test_what_the_class_has_taken_is_the_least_that_the_next_attempt_gets():

@@ -85,6 +85,8 @@ class Progress(Struct, array_like=True):
     """Tasks that died of too little memory: (attempt, bytes) from which attempt on they get how much."""
     votes: dict[int, list[Vote]] = field(default_factory=dict)
     """Successes of volunteers' hosts by task, until enough agree."""
+    grown: list[int] = field(default_factory=list)
+    """Tasks that died of too little memory and were tried again with more, each once."""
 
     def forget_checkpoint(self, task: int) -> None:
         """The task is done, or it failed: a failed task begins at its beginning."""
