@@ -24,6 +24,8 @@ from windfall.policy.names import (
     SHARED_BY_TASKS,
     Reference,
     ad_name,
+    existing,
+    inner,
     is_of_replicas_host,
     nearest,
     nearest_attribute,
@@ -166,16 +168,19 @@ def _check_name(faults: _Faults, node: Node, extra: Extra) -> None:
     written = ".".join(path)
     first = path[0].lower()
     if first in CONDOR_SCOPES:
-        ad = CONDOR_SCOPES[first]
-        faults.error(node.start, f"{path[0]} is no ad here", f"did you mean {'.'.join((ad, *path[1:]))}?")
+        meant = (CONDOR_SCOPES[first], *path[1:])
+        hint = f"did you mean {existing(meant, extra)}?" if path[1:] else f"the ads are {', '.join(ADS)} and Grid"
+        faults.error(node.start, f"{path[0]} is no ad here", hint)
         return
     own = {name.lower() for name in extra.get("BOT", ())}
     if len(path) > 1 and not ad_name(first) and first not in own:
         if REPLICA.fullmatch(path[0]):
-            faults.error(node.start, f"there is no ad {path[0]}", f"did you mean Job.{written}?")
+            faults.error(node.start, f"there is no ad {path[0]}", f"did you mean {existing(('Job', *path), extra)}?")
             return
         near = nearest(path[0], (*ADS, "Grid"), similar=0.6)
-        hint = f"did you mean {'.'.join((near, *path[1:]))}?" if near else f"the ads are {', '.join(ADS)} and Grid"
+        hint = f"the ads are {', '.join(ADS)} and Grid"
+        if near:
+            hint = f"did you mean {_as_written(existing((near, *path[1:]), extra), near)}?"
         faults.error(node.start, f"there is no ad {path[0]}", hint)
         return
     reference = resolve(path)
@@ -197,17 +202,27 @@ def _check_unknown(faults: _Faults, node: Node, reference: Reference, extra: Ext
     written = ".".join(reference.written)
     near = nearest_attribute(reference, extra)
     if near:
+        near = _as_written(near, reference.written[0])
         is_tag = ad == "Host" and (ad != reference.ad or len(reference.steps) == 1)
         also = f" (a tag of your own: {'.'.join(reference.written[:-1])}.Tag_{name})" if is_tag else ""
         faults.error(node.start, f"{written} is no known attribute", f"did you mean {near}?{also}")
-    elif ad == "Host":
+    elif ad == "Host" and (ad != reference.ad or len(reference.steps) == 1):
         faults.warning(
             node.start, f"Windfall does not set {written}", "where it is not a worker's tag, it is undefined"
         )
     else:
-        near = nearest_attribute(reference, extra, any_distance=True)
-        own = f"; give the bag the attribute {name} to use one of your own" if reference.ad == "BOT" else ""
-        faults.error(node.start, f"there is no attribute {written}", f"the nearest is {near}{own}")
+        near = inner(reference.written)
+        if near is None or (faults.policy == "GridPolicy" and near.startswith(("Host.", "Job."))):
+            near = nearest_attribute(reference, extra, any_distance=True)
+        own = reference.ad == "BOT" and len(reference.steps) == 1
+        also = f"; give the bag the attribute {name} to use one of your own" if own else ""
+        near = _as_written(near or "", reference.written[0])
+        faults.error(node.start, f"there is no attribute {written}", f"the nearest is {near}{also}")
+
+
+def _as_written(name: str, first: str) -> str:
+    """An attribute of Pool as one of Grid, where the policy says Grid."""
+    return f"Grid{name.removeprefix('Pool')}" if first.lower() == "grid" and name.startswith("Pool.") else name
 
 
 def _check_visible(faults: _Faults, node: Node, reference: Reference) -> None:

@@ -238,7 +238,7 @@ def nearest_attribute(
         own = {"Replica1": f"Replica{_number(name)}"} if ad == "Job" else {"Host": "Host"}
     # Hosts and bags carry names of their users' own; the other ads do not, so a wilder guess is safe there.
     similar = 0.0 if any_distance else MIN_SIMILARITY if ad in ("Host", "BOT") else 0.6
-    if near := _close(name, own, similar):
+    if near := _close(name, own, similar) or _slipped(name, own):
         found = resolve((*prefix, near, *rest))
         return str(found) if found.known or not rest else nearest_attribute(found, extra, any_distance)
     if len(reference.written) == 1:
@@ -283,6 +283,42 @@ def _close(name: str, candidates: Mapping[str, str], similar: float = MIN_SIMILA
     lower = {candidate.lower(): written for candidate, written in candidates.items()}
     near = get_close_matches(name.lower(), lower, n=1, cutoff=similar)
     return lower[near[0]] if near else None
+
+
+def _slipped(name: str, candidates: Mapping[str, str]) -> str | None:
+    """The candidate that differs by two letters changed over: short names are then less alike than they look."""
+    lower = {candidate.lower(): written for candidate, written in candidates.items()}
+    letters = list(name.lower())
+    for at in range(len(letters) - 1):
+        swapped = "".join((*letters[:at], letters[at + 1], letters[at], *letters[at + 2 :]))
+        if swapped in lower:
+            return lower[swapped]
+    return None
+
+
+def existing(path: tuple[str, ...], extra: Mapping[str, Iterable[str]]) -> str:
+    """This name if it exists, else the nearest that does: in its ad, or as it stands in another."""
+    reference = resolve(path)
+    if reference.known:
+        return str(reference)
+    if near := nearest_attribute(reference, extra) or inner(path) or _elsewhere(path[-1]):
+        return near
+    return nearest_attribute(reference, extra, any_distance=True) or str(reference)
+
+
+def inner(path: tuple[str, ...]) -> str | None:
+    """`Host.Memory` of `BOT.Host.Memory`: an ad that is looked for inside another."""
+    for at in range(1, len(path) - 1):
+        if ad_name(path[at]) and (found := resolve(path[at:])).known:
+            return str(found)
+    return None
+
+
+def _elsewhere(name: str) -> str | None:
+    """The attribute of this name in some ad, that of a task before that of a host."""
+    order = ("Job", "Host", "BOT", "Pool", "Queue")
+    found = [a for a in ATTRIBUTES if a.name.lower() == name.lower()]
+    return next((f"{a.ad}.{a.name}" for a in sorted(found, key=lambda a: order.index(a.ad))), None)
 
 
 def nearest(name: str, candidates: Iterable[str], similar: float = MIN_SIMILARITY) -> str | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from classad2 import ExprTree, Value
 
 from windfall.core.matching.policy import POLICIES
 from windfall.policy import check_policies
 from windfall.policy.check import check_one
-from windfall.policy.names import ATTRIBUTES, FUNCTIONS, REFUSED, resolve
+from windfall.policy.names import ATTRIBUTES, FUNCTIONS, REFUSED, REPLICA_ATTRIBUTES, resolve
 
 
 def findings(text: str, policy: str = "JobRequirements", **extra: list[str]):
@@ -59,7 +61,14 @@ def test_a_text_that_is_no_expression_is_an_error_at_its_column(text, where, mes
         ("Job.Replica2.Hst.ErorRate > 1", "Job.Replica2.Host.ErrorRate"),
         ("Job.Repl3.Name == 1", "Job.Replica3.Name"),
         ("Host.Memory.Size == 1", "Host.Memory"),
-        ("Grid.Nmae == 1", "Pool.Name"),
+        ("Grid.Nmae == 1", "Grid.Name"),
+        ("Pool.Nmae == 1", "Pool.Name"),
+        ("Host.Nmae == 1", "Host.Name"),
+        ("MY.Memory > 1", "Job.Memory"),
+        ("TARGET.JobsDone > 1", "BOT.JobsDone"),
+        ("Replica1.Nme == 1", "Job.Replica1.Name"),
+        ("Hots.Memry > 1", "Host.Memory"),
+        ("Gird.Nme == 1", "Grid.Name"),
         ("Job.NumberOfReplica == 1", "Job.NumberOfReplicas"),
         ("Concurency > 1", "Concurrency"),
         ("BOT.Dedline > 1", "Deadline"),
@@ -99,6 +108,9 @@ def test_a_tag_of_a_replicas_host_may_be_named_like_one_of_the_asking_host():
         ("BOT.colour == 1", "BOT.Owner"),
         ("wanted == 1", "BOT.Owner"),
         ("Job.Replica1.Owner == 1", "Job.Replica1.Name"),
+        ("BOT.Host.Memory > 1", "Host.Memory"),
+        ("Job.Host.Memory > 1", "Host.Memory"),
+        ("Host.load.short > 1", "Host."),
     ],
 )
 def test_an_attribute_that_never_exists_is_refused_with_the_nearest_that_does(text, nearest):
@@ -106,6 +118,35 @@ def test_an_attribute_that_never_exists_is_refused_with_the_nearest_that_does(te
     assert (finding.level, finding.offset) == ("error", 0)
     assert "there is no attribute" in finding.message
     assert f"the nearest is {nearest}" in finding.hint
+
+
+def test_a_policy_that_is_asked_before_there_is_a_host_is_not_told_to_name_one():
+    (finding,) = findings("Grid.Host.Memory > 1", policy="GridPolicy")
+    assert finding.level == "error" and finding.hint.startswith("the nearest is Grid.")
+
+
+def slips(name):
+    """The name with a letter left out, doubled, and changed over with the next, at each place but the ends."""
+    for at in range(1, len(name) - 1):
+        yield name[:at] + name[at + 1 :]
+        yield name[: at + 1] + name[at:]
+        yield name[:at] + name[at + 1] + name[at] + name[at + 2 :]
+
+
+LONG = [a for a in (*ATTRIBUTES, *REPLICA_ATTRIBUTES) if len(a.name) >= 5]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("attribute", LONG, ids=lambda a: f"{a.ad}.{a.name}")
+def test_a_slip_of_the_pen_in_a_longer_name_is_refused_in_every_policy_with_a_name_that_exists(attribute, policy):
+    for wrong in slips(attribute.name):
+        path = (*attribute.ad.split("."), wrong)
+        if resolve(path).known:
+            continue
+        errors = [f for f in findings(f"{'.'.join(path)} == 1", policy=policy) if f.level == "error"]
+        assert errors, f"{'.'.join(path)} is taken for a tag"
+        named = re.match(r"(?:did you mean|the nearest is) ([\w.]+)", errors[0].hint)
+        assert named and resolve(tuple(named[1].split("."))).known, errors[0].hint
 
 
 def test_a_declared_attribute_is_known_and_so_is_anything_that_says_tag():
