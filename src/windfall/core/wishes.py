@@ -92,16 +92,11 @@ def wishes(state: State) -> Wishes:
 def wake_at(state: State) -> float:
     """When something is due by itself: a lease, a deadline of an attempt, a plan, a budget, the pools, a site's agent.
 
-    Compared by hand, in one function: a simulation asks after every one of millions of events.
+    The deadline may be that of an attempt that has ended. A simulation asks after every one of millions of events.
     """
     fleet, hosts, deadlines = state.fleet, state.hosts, state.bags.deadlines.front
-    at = fleet.replan_t if fleet.replan_t < fleet.budget_t else fleet.budget_t
-    if deadlines and deadlines[0][0] < at:
-        at = deadlines[0][0]
-    if state.supply.look_t < at:
-        at = state.supply.look_t
-    if hosts.forget_t < at:
-        at = hosts.forget_t
+    deadline_t = deadlines[0][0] if deadlines else inf
+    at = min(deadline_t, fleet.replan_t, fleet.budget_t, state.supply.look_t, hosts.forget_t)
     lease_s = state.settings.lease_s
     if lease_s < inf:
         for number in hosts.live:
@@ -121,6 +116,7 @@ def wake_at(state: State) -> float:
 def due(state: State, t: float) -> list[AnyEvent]:
     """The events to submit at a wake-up."""
     found: list[AnyEvent] = []
+    state.bags.forget_ended()
     if is_due(state, t):
         found.append(TimerFired(t))
     for site in state.sites.values():

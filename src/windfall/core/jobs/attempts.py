@@ -10,7 +10,7 @@ from windfall.core.decisions import Assigned, Stop
 from windfall.core.events import Key
 from windfall.core.state.hosts.hosts import Host
 from windfall.core.state.jobs.attempts import Attempt
-from windfall.core.state.jobs.bags import FINAL, Bag
+from windfall.core.state.jobs.bags import ENDED_KEPT, FINAL, Bag
 from windfall.core.state.jobs.columns import CANCELLED, HELD, WAITING
 from windfall.core.state.renting.fleet import held_at, machine_of
 from windfall.core.state.renting.fleets import Use, named
@@ -23,10 +23,10 @@ FAILED_WORK, LOST, REPLICA, CANCELLED_WORK = "failed", "lost", "replica", "cance
 
 def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
     """`assigned.count` tasks leave the queue for the host."""
-    job, first, count, number = assigned.job, assigned.first, assigned.count, assigned.attempt
-    bag = state.bags[job]
+    job, first, count, number, bags = assigned.job, assigned.first, assigned.count, assigned.attempt, state.bags
+    bag = bags[job]
     columns, queues, counts, attempts, deadline = bag.columns, bag.queues, bag.counts, bag.attempts, assigned.deadline
-    terms, host_number, why = bag._terms, host.number, assigned.why
+    terms = bag._terms
     classes = terms.classes
     klass = bag.class_of(first) if len(classes) > 1 else 0
     if first not in attempts.live:
@@ -44,12 +44,12 @@ def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
     for task in range(first, first + count):
         columns.state[task] = HELD
         columns.attempts[task] = number
-        attempts.add(task, Attempt(number, host_number, t, deadline, why))
+        attempts.add(task, Attempt(number, host.number, t, deadline, assigned.why))
         host.held[job, task, number] = None
         if deadline is not None:
-            state.bags.deadlines.push((deadline, job, task, number))
-    if state.bags.crowded:
-        state.bags.moved(job)
+            bags.deadlines.push((deadline, job, task, number))
+    if bags.crowded:
+        bags.moved(job)
     if classes[klass].memory_bytes or bag.progress.memory:
         host.memory_held += bag.memory_for(first, number) * count
     if assigned.units:
@@ -57,7 +57,7 @@ def hand_out(state: State, host: Host, assigned: Assigned, t: float) -> None:
     bag.tally.attempts += count
     if terms.tail or counts[WAITING] <= queues.held + queues.reserved_ready:
         # Otherwise it has tasks to hand out as before.
-        state.bags.refresh(bag)
+        bags.refresh(bag)
 
 
 def release(state: State, bag: Bag, task: int, number: int, waste: str = "", ran_s: float = inf) -> Attempt | None:
@@ -136,7 +136,7 @@ def _unhold(state: State, bag: Bag, task: int, attempt: Attempt, waste: str, ran
         _note_use(state, bag, task, attempt, host)
     if waste and state.fleet.machines:
         _note_waste(state, bag, task, attempt, host, waste, ran_s)
-    if host.gang == key:
+    if host.gang is not None and host.gang == key:
         host.gang, host.session.to_join, host.session.to_begin = None, (), ()
     if host.memory_held:
         host.memory_held -= bag.memory_for(task, attempt.number)
@@ -206,7 +206,7 @@ def cancel_attempts(state: State, bag: Bag, task: int, waste: str = CANCELLED_WO
 
 def settle(state: State, bag: Bag, t: float) -> None:
     """After a change: notice a job that has ended, keep the ready list true."""
-    counts = bag.counts
+    counts, bags = bag.counts, state.bags
     # What waits for a parent while nothing runs and nothing could run waits for one that failed or was cancelled.
     if not counts[HELD] and counts[WAITING] == bag.queues.held and bag.sealed:
         if bag.finished_t is None:
@@ -216,8 +216,10 @@ def settle(state: State, bag: Bag, t: float) -> None:
     elif bag.finished_t is not None:
         bag.finished_t = None
         state.fleet.book.note(bag.number, has_ended=False)
-    state.bags.refresh(bag)
-    forget_ended(state)
+    bags.refresh(bag)
+    bags.ended += 1
+    if bags.ended >= ENDED_KEPT:
+        bags.forget_ended()
 
 
 def given_up(bag: Bag, task: int, number: int) -> Attempt | None:
@@ -232,21 +234,6 @@ def is_live(bag: Bag, task: int, number: int) -> bool:
 def live_until(bag: Bag, task: int, number: int, deadline: float) -> bool:
     attempt = bag.attempts.find(task, number)
     return attempt is not None and attempt.deadline == deadline
-
-
-def forget_ended(state: State) -> None:
-    """Drop deadlines of ended attempts from the front: the next look at the clock is for one that still matters."""
-    bags = state.bags
-    deadlines = bags.deadlines
-    while front := deadlines.front:
-        deadline, job, task, number = front[0]
-        # Nearly all of them have ended long before: then the task has no live attempt, and that is quickly seen.
-        bag = bags.get(job)
-        if bag is not None:
-            for attempt in bag.attempts.live.get(task, ()):
-                if attempt.number == number and attempt.deadline == deadline:
-                    return
-        deadlines.pop()
 
 
 def stop_jobs(state: State, stopped: Iterable[Stop], t: float) -> None:

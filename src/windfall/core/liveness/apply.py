@@ -32,7 +32,7 @@ def apply_time_judged(state: State, event: TimerFired, decided: TimeJudged) -> N
     deadlines = state.bags.deadlines
     while deadlines.front and deadlines.front[0][0] <= event.t:
         deadlines.pop()
-    attempts.forget_ended(state)
+    state.bags.forget_ended()
     for job, tasks in decided.replicated:
         queues = state.bags[job].queues
         queues.replicated_t = event.t

@@ -61,8 +61,8 @@ def pieces(state: State, shared: bool = False) -> list[bytes | memoryview]:
     shapes = {key: SavedShape(shape.offsets.tobytes(), shape.children.tobytes()) for key, shape in bags.shapes.items()}
     return Writer(shared).pieces(
         SavedState(
-            state.seq, state.t, state.settings, shapes, list(bags.values()), list(bags.deadlines), bags.next,
-            state.hosts.saved(), state.fleet.saved(), list(state.supply.pools.values()),
+            state.seq, state.t, state.settings, shapes, list(bags.values()), list(filter(bags.is_out, bags.deadlines)),
+            bags.next, state.hosts.saved(), state.fleet.saved(), list(state.supply.pools.values()),
             state.supply.matching.listed(), state.supply.asked, state.supply.next_ask, state.supply.look_t,
             state.learned, list(state.sites.values()), state.supply.modes, list(state.supply.added.values()),
         )

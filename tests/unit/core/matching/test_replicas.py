@@ -15,7 +15,9 @@ from windfall.core.matching.policy import DefaultPolicy
 from windfall.core.matching.replicas import LOOKED_AT, LOOKED_AT_IN_ALL, slow_after_s
 from windfall.core.matching.tail import TailRule, in_tail
 from windfall.core.matching.turnarounds import cell_of, quantile_s
+from windfall.core.state.jobs.bags import ENDED_KEPT
 from windfall.core.state.jobs.columns import DONE
+from windfall.core.state.snapshot import load, save
 from windfall.core.wishes import wake_at
 from windfall.policy.compiled import compile_policies
 
@@ -191,14 +193,28 @@ def test_the_tail_is_entered_and_left_in_recorded_answers_as_the_operator_has_se
     assert hand.log[-1].decided.tails == ((bag.number, False),) and not bag.tail, "eleven wait for four slots"
 
 
-def test_a_deadline_of_an_ended_attempt_causes_no_wake_up():
+def test_a_deadline_of_an_ended_attempt_writes_no_record():
     hand = Hand(Eager)
     hand.submit(3, policies={"Deadline": "50"})
     first, second = hand.tasks("a", want=2, slots=2)
     hand.wait(10.0)
     (third,) = hand.tasks("b")
     hand.report("a", first, second)
-    assert [entry[1:] for entry in hand.state.bags.deadlines] == [third]
+    saved = load(save(hand.state))
+    assert [entry[1:] for entry in saved.bags.deadlines] == [third], "it is not saved either"
+    records = len(hand.log)
+    hand.wait(45.0)
+    assert len(hand.log) == records and [entry[1:] for entry in hand.state.bags.deadlines] == [third]
+
+
+def test_deadlines_of_ended_attempts_are_forgotten_long_before_they_come():
+    hand = Hand(Eager)
+    hand.submit(3 * ENDED_KEPT, policies={"Deadline": "50"})
+    most = 0
+    for _ in range(3 * ENDED_KEPT):
+        hand.report("a", *hand.tasks("a"))
+        most = max(most, len(hand.state.bags.deadlines))
+    assert most <= ENDED_KEPT
 
 
 def test_silence_is_late_enough_at_the_very_time_that_was_asked_for():

@@ -322,14 +322,16 @@ class Bag(Struct, array_like=True, dict=True):
 CROWD = 16
 """Jobs that are ready: up to this many can be looked at for each asking host."""
 MOVES_KEPT = 10_000
+ENDED_KEPT = 256
+"""Results after which deadlines of ended attempts are dropped; before, they only wake a driver early."""
 
 
 class Bags(dict[int, Bag]):
     """All jobs by number, and which of them have something to hand out."""
 
     __slots__ = (
-        "_in_order", "_ready", "by_key", "crowded", "cycled", "deadlines", "moves", "moves_before", "next", "revision",
-        "shapes", "tails", "unfinished",
+        "_in_order", "_ready", "by_key", "crowded", "cycled", "deadlines", "ended", "moves", "moves_before", "next",
+        "revision", "shapes", "tails", "unfinished",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -340,7 +342,9 @@ class Bags(dict[int, Bag]):
         self.shapes: dict[str, graphs.Graph] = {}
         """The shapes of workflows, each once, however many jobs have it."""
         self.deadlines: Agenda[Due] = Agenda()
-        """Deadlines of attempts; those of attempts that have ended are skipped when they surface."""
+        """Deadlines of attempts; those of attempts that have ended are dropped when they surface, now and then."""
+        self.ended = 0
+        """Results since the deadlines were last looked through for those of ended attempts."""
         self._ready: dict[int, Bag] = {}
         self._in_order = True
         self.tails: dict[int, Bag] = {}
@@ -370,6 +374,26 @@ class Bags(dict[int, Bag]):
             self.moves_before += len(self.moves)
             self.moves = []
         self.moves.append(number)
+
+    def forget_ended(self) -> None:
+        """Drop deadlines of ended attempts from the front: the first one is then of an attempt that is out.
+
+        Changes nothing that is decided or saved: it may happen at any time.
+        """
+        self.ended = 0
+        deadlines = self.deadlines
+        while (front := deadlines.front) and not self.is_out(front[0]):
+            deadlines.pop()
+
+    def is_out(self, due: Due) -> bool:
+        """Whether a deadline is that of an attempt that is still out."""
+        deadline, job, task, number = due
+        bag = self.get(job)
+        if bag is not None:
+            for attempt in bag.attempts.live.get(task, ()):
+                if attempt.number == number and attempt.deadline == deadline:
+                    return True
+        return False
 
     def add(self, bag: Bag) -> None:
         self[bag.number] = bag

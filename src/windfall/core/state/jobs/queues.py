@@ -42,12 +42,13 @@ class TaskQueue:
 
     def take(self, first: int, count: int) -> None:
         """Remove what a decision has assigned: the front of the fresh ranges, or one of those that came back."""
-        if self.fresh and self.fresh[0][0] == first:
-            start, end = self.fresh[0]
-            if start + count == end:
-                self.fresh.popleft()
+        fresh = self.fresh
+        if fresh and fresh[0][0] == first:
+            end = fresh[0][1]
+            if first + count == end:
+                fresh.popleft()
             else:
-                self.fresh[0] = (start + count, end)
+                fresh[0] = (first + count, end)
         elif self.again and self.again[0] == first:
             self.again.popleft()
         else:
