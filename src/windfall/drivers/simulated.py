@@ -60,7 +60,7 @@ class Simulated:
         planner: FindPlanner | None = None, planning_s: float = 0.0, plans_took: tuple[PlanTook, ...] = (),
         told_plans: tuple[ToldPlan, ...] = (),
     ) -> None:  # fmt: skip
-        self.engine = engine
+        self._step = engine.step
         self.state = State()
         self.now = 0.0
         self.events = 0
@@ -97,7 +97,7 @@ class Simulated:
     def submit(self, event: AnyEvent) -> Record:
         """Decide and apply at once: in virtual time a commit takes no time."""
         state = self.state
-        record = self.engine.step(state, event)
+        record = self._step(state, event)
         if self._keep is not None:
             self._keep(record)
         fleet = state.fleet

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from math import inf
 
-from windfall.core.decisions import ACCEPTED, MEMBER, PART, WASTE
+from windfall.core.decisions import ACCEPTED, MEMBER, PART, WASTE, HostAnswered
 from windfall.core.engine import Engine
 from windfall.core.events import (
     FleetCreated,
@@ -399,39 +399,42 @@ class World:
         if host.results:
             self._report(host)
         ground.books.exchanges += 1
-        host.n += 1
+        host.n = n = host.n + 1
         host.last_s = now
         want = host.want(now) if ground.bundles else ground.hold - len(host.running) - len(host.queue)
-        ad = host.ad if host.n == 1 or host.tells_ad else None
-        asked = HostAsked(now, host.name, host.boot, host.n, want, ground.slots, ad)
+        asked = HostAsked(now, host.name, host.boot, n, want, ground.slots)
+        if n == 1 or host.tells_ad:
+            asked.ad = host.ad
         if ground.bundles:
             asked.room = host.room(want)
-        answer = driver.submit(asked).decided
-        host.tells_ad = answer.tell  # type: ignore[union-attr]
-        if answer.cancel:  # type: ignore[union-attr]
-            self._cancel(host, answer.cancel)  # type: ignore[union-attr]
-        for piece in answer.assigned:  # type: ignore[union-attr]
+        answer: HostAnswered = driver.submit(asked).decided  # type: ignore[assignment]
+        queue, running = host.queue, host.running
+        host.tells_ad = answer.tell
+        if answer.cancel:
+            self._cancel(host, answer.cancel)
+        for piece in answer.assigned:
             if piece.why == MEMBER:
                 host.part = (piece.job, piece.first, piece.attempt)
                 continue
+            job, attempt = piece.job, piece.attempt
             for task in range(piece.first, piece.first + piece.count):
-                host.queue.append((piece.job, task, piece.attempt))
+                queue.append((job, task, attempt))
                 if piece.checkpoint_s is not None:
-                    host.every_s[piece.job, task, piece.attempt] = piece.checkpoint_s
-        if answer.hand_back:  # type: ignore[union-attr]
-            self._hand_back(host, answer.hand_back)  # type: ignore[union-attr]
-        if host.part in answer.begin:  # type: ignore[union-attr]
-            host.queue.append(host.part)  # type: ignore[arg-type]
+                    host.every_s[job, task, attempt] = piece.checkpoint_s
+        if answer.hand_back:
+            self._hand_back(host, answer.hand_back)
+        if host.part is not None and host.part in answer.begin:
+            queue.append(host.part)
             host.part = None
-        if host.queue and len(host.running) < ground.slots:
+        if queue and len(running) < ground.slots:
             self._fill(host)
-        if answer.gang is not None or answer.all_joined is not None:  # type: ignore[union-attr]
+        if answer.gang is not None or answer.all_joined is not None:
             self._call_members(host)
-        if answer.stop == SAVE:  # type: ignore[union-attr]
+        if answer.stop == SAVE:
             self.saver.save_and_go(host)
-        elif answer.stop:  # type: ignore[union-attr]
-            self._leave(host, answer.stop, host.away_s)  # type: ignore[union-attr]
-        elif not host.running and host.part is None:
+        elif answer.stop:
+            self._leave(host, answer.stop, host.away_s)
+        elif not running and host.part is None:
             self._wait_for_work(host)
         if host.offer is not None and self.provider is not None:
             self.provider.asked(host)

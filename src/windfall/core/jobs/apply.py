@@ -177,21 +177,20 @@ def apply_host_drained(state: State, event: HostDrained, decided: Nothing) -> No
 
 
 def apply_results(state: State, event: ResultsReported, decided: ResultsJudged) -> None:
-    host, books = state.hosts.by_name.get(event.host), state.settings.bookkeeping
+    host, books, results, t = state.hosts.by_name.get(event.host), state.settings.bookkeeping, event.results, event.t
     if host is not None:
-        host.record.fade(event.t, books.host_half_life_s)
+        host.record.fade(t, books.host_half_life_s)
         if host.units:
-            for result in event.results:
+            for result in results:
                 state.hosts.free_units(host, (result.job, result.task, result.attempt))
     touched: dict[int, Bag] = {}
-    bags, verdicts, observed = state.bags, decided.verdicts, decided.observed
-    for place, result in enumerate(event.results):
-        job = result.job
-        bag = bags.get(job)
+    bags, observed = state.bags, decided.observed
+    for place, verdict in enumerate(decided.verdicts):
+        result = results[place]
+        bag = bags.get(result.job)
         if bag is None:
             continue
-        touched[job] = bag
-        verdict = verdicts[place]
+        touched[result.job] = bag
         if result.rss_bytes and verdict != STALE:
             bag.tally.note_peak(bag.class_of(result.task), result.rss_bytes)
         if verdict == ACCEPTED:
@@ -199,25 +198,25 @@ def apply_results(state: State, event: ResultsReported, decided: ResultsJudged) 
             if host is not None and place in observed:
                 state.learned.latencies.observe(host.pool, bag._terms.rules.name, latency_s, 0.0, books.latencies)
         else:
-            _other(state, bag, host, result, verdict, event.t)
+            _other(state, bag, host, result, verdict, t)
     for place, memory_bytes in decided.memory:
-        result = event.results[place]
+        result = results[place]
         bag = bags[result.job]
-        if verdicts[place] == GROWN and result.task not in bag.progress.memory:
+        if decided.verdicts[place] == GROWN and result.task not in bag.progress.memory:
             bag.progress.grown.append(result.task)
         bag.progress.memory.setdefault(result.task, []).append((bag.columns.attempts[result.task] + 1, memory_bytes))
     for check in decided.checked:
-        state.hosts[check.host].record.checked(check.verdict, check.granted_s, event.t, books.host_half_life_s)
+        state.hosts[check.host].record.checked(check.verdict, check.granted_s, t, books.host_half_life_s)
     for place, seconds in decided.ran:
-        _learn_run_time(state, event.results[place], seconds)
+        _learn_run_time(state, results[place], seconds)
     for job in decided.replan:
         state.touch(job)
     for advice in decided.advice:
         state.learned.take(advice)
     for bag in touched.values():
-        attempts.settle(state, bag, event.t)
+        attempts.settle(state, bag, t)
     if decided.stopped:
-        attempts.stop_jobs(state, decided.stopped, event.t)
+        attempts.stop_jobs(state, decided.stopped, t)
 
 
 def _learn_run_time(state: State, result: Result, seconds: float) -> None:

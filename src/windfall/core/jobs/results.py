@@ -28,8 +28,9 @@ from windfall.core.events import Result, ResultsReported
 from windfall.core.jobs import attempts, quorum, stops
 from windfall.core.liveness import timeouts
 from windfall.core.renting import runtimes
+from windfall.core.state.hosts.hosts import Host
 from windfall.core.state.jobs.attempts import Attempt
-from windfall.core.state.jobs.bags import FINAL, Bag
+from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.causes import (
     CANCEL,
     DISAGREEMENT,
@@ -40,6 +41,7 @@ from windfall.core.state.jobs.causes import (
     SUCCESS,
     UNRENDERED,
 )
+from windfall.core.state.jobs.columns import DONE
 from windfall.core.state.renting.fleet import machine_of
 from windfall.core.state.state import State
 
@@ -60,7 +62,7 @@ def on_results_reported(state: State, event: ResultsReported, policies: Any) -> 
         judged = ResultsJudged([judge(state, results[0], reporter, event.t)])
     else:
         judged = ResultsJudged(_judged_once(state, results, reporter, event.t))
-    complete(state, event, judged)
+    _complete(state, host, event, judged)
     return judged
 
 
@@ -78,28 +80,31 @@ def _judged_once(state: State, results: list[Result], reporter: int, t: float) -
 
 def complete(state: State, event: ResultsReported, judged: ResultsJudged) -> None:
     """Add to the verdicts what else follows: what is learned, and which jobs have failed too often."""
-    verdicts = judged.verdicts
+    _complete(state, state.hosts.by_name.get(event.host), event, judged)
+
+
+def _complete(state: State, host: Host | None, event: ResultsReported, judged: ResultsJudged) -> None:
+    results, verdicts = event.results, judged.verdicts
     if ACCEPTED in verdicts:
-        host = state.hosts.by_name.get(event.host)
         if host is not None:
-            judged.observed, advice = timeouts.lessons_of_results(state, host, event.results, verdicts)
+            judged.observed, advice = timeouts.lessons_of_results(state, host, results, verdicts)
             if advice:
                 judged.advice = tuple(advice)
         one = len(verdicts) == 1
-        has_digests = event.results[0].digest if one else any(result.digest for result in event.results)
+        has_digests = results[0].digest if one else any(result.digest for result in results)
         if has_digests or (host is not None and host.ad.get("owner")):
-            judged.checked = tuple(quorum.checks(state, host, event.results, verdicts))
+            judged.checked = tuple(quorum.checks(state, host, results, verdicts))
         if state.fleet.plans:
-            ran, replan = runtimes.lessons_of_results(state, host, event.results, verdicts)
+            ran, replan = runtimes.lessons_of_results(state, host, results, verdicts)
             judged.ran, judged.replan = tuple(ran), tuple(replan)
         if one:
             return
-    if not judged.checked and any(result.cause == DISAGREEMENT for result in event.results):
-        judged.checked = tuple(quorum.checks(state, state.hosts.by_name.get(event.host), event.results, verdicts))
+    if not judged.checked and any(result.cause == DISAGREEMENT for result in results):
+        judged.checked = tuple(quorum.checks(state, host, results, verdicts))
     if GROWN in verdicts or RETRIED in verdicts or FAILED_FOR_GOOD in verdicts:
         judged.memory = tuple(_more_memory(state, event, verdicts))
     if FAILED_FOR_GOOD in verdicts or LOST_FOR_GOOD in verdicts:
-        pairs = zip(event.results, verdicts, strict=True)
+        pairs = zip(results, verdicts, strict=True)
         judged.stopped = tuple(stops.after(state, [(result.job, verdict) for result, verdict in pairs]))
 
 
@@ -156,29 +161,31 @@ def judge(state: State, result: Result, reporter: int, t: float) -> int:
     columns = bag.columns
     if not 0 <= task < len(columns.state) or not 0 < number <= columns.attempts[task]:
         return STALE
-    if columns.state[task] in FINAL:
+    if columns.state[task] >= DONE:
         return WASTE if result.cause == SUCCESS else DROPPED
-    running = bag.attempts.live.get(task)
+    book = bag.attempts
+    running = book.live.get(task)
     if running is not None and running[0].number == number:
         live: Attempt | None = running[0]  # nearly always: no replica runs
     else:
-        live = bag.attempts.find(task, number)
+        live = book.find(task, number)
     holder = live.host if live is not None else attempts.holder(bag, task, number)
     # Only the host that has an attempt, or had it until it restarted or left, may say how it ended; or the server.
     if holder != reporter and reporter != SERVER:
         return STALE
-    gang = bag.attempts.gangs.get(task) if bag.attempts.gangs else None
+    gang = book.gangs.get(task) if book.gangs else None
     if live is None and bag.classes[bag.class_of(task)].nodes:
         return STALE  # the attempt has ended on another host of the task, so this part counts for nothing
     if result.cause == SUCCESS:
-        if gang is not None and not gang.has_begun:
-            return judge_loss(bag, task, others=False)  # no host was told to begin: what this one ran is unknown
-        if gang is not None and len(bag.attempts.live[task]) > 1:
-            return PART
+        if gang is not None:
+            if not gang.has_begun:
+                return judge_loss(bag, task, others=False)  # no host was told to begin: what this one ran is unknown
+            if len(book.live[task]) > 1:
+                return PART
         return _judge_success(state, bag, result, reporter) if bag._terms.rules.quorum else ACCEPTED
     if live is None:
         return STALE
-    others = len(bag.attempts.live[result.task]) > 1 and gang is None
+    others = len(book.live[task]) > 1 and gang is None
     if result.cause == CANCEL:
         return OTHERS_RUN if others else RETURNED
     if result.cause in LOSS_CODES:

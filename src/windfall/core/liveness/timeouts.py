@@ -6,7 +6,7 @@ which latencies are learned from, and the advice that follows from those known b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from windfall.core.state.jobs.attempts import Attempt
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import DONE
 from windfall.core.state.state import State
-from windfall.timeouts.learning.memory import Counts
+from windfall.timeouts.learning.memory import Counts, class_key
 from windfall.timeouts.learning.online import LEAST, Sketch, is_stale
 
 if TYPE_CHECKING:
@@ -47,15 +47,15 @@ OBSERVED_PER_RECORD = 4
 
 
 def key_of(pool: str, bag: Bag) -> str:
-    return f"{pool}\n{bag._terms.rules.name}"
+    return class_key(pool, bag._terms.rules.name)
 
 
 def lessons_of_results(
     state: State, host: Host, results: Sequence[Result], verdicts: Sequence[int]
-) -> tuple[list[int], list[Advice]]:
+) -> tuple[list[int], Collection[Advice]]:
     """Places of the results to learn latencies from, and the advice that follows from what was known before."""
     places: list[int] = []
-    advice: dict[int, Advice] = {}
+    advice: dict[int, Advice] | None = None
     asked, learns = 0, True
     for place, verdict in enumerate(verdicts):
         if verdict != ACCEPTED:
@@ -66,13 +66,14 @@ def lessons_of_results(
             asked, bag = job, state.bags[job]
             counts = state.learned.latencies.counts_of(host.pool, bag._terms.rules.name, LEAST)
             learns = counts is None or counts.samples <= WELL_KNOWN or not state.seq % LEARN_EVERY
-            if counts is not None and learns and (better := _advise(state, host.pool, bag, counts)) is not None:
+            if learns and counts is not None and (better := _advise(state, host.pool, bag, counts)) is not None:
+                advice = {} if advice is None else advice
                 advice[job] = better
         if learns:
             places.append(place)
             if len(places) >= OBSERVED_PER_RECORD:
                 break
-    return places, list(advice.values()) if advice else []
+    return places, () if advice is None else advice.values()
 
 
 def silence_s(state: State, host: Host, bag: Bag, waited_s: float) -> float | None:
@@ -160,7 +161,7 @@ def deadline_s(state: State, bag: Bag, host: Host, t: float, index: int | None =
 
     `index`: the class of the task. In a workflow what the quick classes took says nothing about the others.
     """
-    advice = state.learned.advice.get(key_of(host.pool, bag))
+    advice = state.learned.advice.get(class_key(host.pool, bag._terms.rules.name))
     if host.ad.get("owner"):
         # While too few have come back to learn from, the deadline of the pool holds, not the prior.
         if advice is None or advice.decision.basis == "prior":

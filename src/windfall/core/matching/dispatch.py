@@ -46,13 +46,21 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
         else:
             _answer(state, fresh, event, policies, answer)
         return complete(state, fresh, event, answer)
-    session = host.session
+    session, number = host.session, host.number
+    if (
+        event.n == session.n + 1 and event.boot == session.boot and event.slots == host.slots and event.ad is None
+        and event.holds is None and not event.leaving and not event.secret and number not in state.hosts.to_tell
+        and host.gang is None and not host.access.draining and not state.supply.modes and not state.fleet.machines
+    ):  # fmt: skip
+        # Nearly always: it only asks for more, and nothing but that is to be looked at.
+        answer = _answer(state, host, event, policies, HostAnswered(number))
+        return complete(state, host, event, answer) if answer.test or state.supply.pools else answer
     new_boot = event.boot != session.boot
     if not new_boot and event.n <= session.n:
         if event.n < session.n:
-            return HostAnswered(host.number, refused="another worker uses this id")
+            return HostAnswered(number, refused="another worker uses this id")
         if session.assigned or session.cancelled or session.handed_back or session.begun:
-            return HostAnswered(host.number, repeat=True)
+            return HostAnswered(number, repeat=True)
     if new_boot or event.leaving:
         lost = leases.losses_of(state, [host])
     else:
@@ -65,9 +73,9 @@ def on_host_asked(state: State, event: HostAsked, policies: Policies) -> HostAns
     if new_boot and host.units:
         view = copy(host) if view is host else view
         view.units = {}  # no process of the old boot is left to have them
-    has_news = host.number in state.hosts.to_tell and not event.leaving
+    has_news = number in state.hosts.to_tell and not event.leaving
     cancel = list(session.to_cancel) if has_news else []
-    answer = HostAnswered(host.number, False, lost, [], cancel)
+    answer = HostAnswered(number, False, lost, [], cancel)
     if event.secret and host.access.secret:
         answer.is_another = event.secret != host.access.secret
     if has_news and session.to_hand_back:
@@ -144,8 +152,9 @@ def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answ
         return answer
     if host.gang is not None:
         return answer  # a task has the whole host; if it is lost with this exchange, the next one gives something
+    bags, hosts = state.bags, state.hosts
     machine = machine_of(state, host) if state.fleet.machines else None
-    if machine is None and not state.bags.ready and not state.bags.tails and not (want and state.hosts.bundled):
+    if machine is None and not bags._ready and not bags.tails and not (want and hosts.bundled):
         return answer
     if answer.lost and any(verdict == LOST_FOR_GOOD for *_, verdict in answer.lost):
         # Losses of this host may stop the job whose tasks would be handed out here: the next exchange decides.
@@ -167,12 +176,12 @@ def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answ
         want, room, answer.test = (0 if host.held else 1), 0, True
     if machine is None:
         matcher = Matcher(state, host, event.t, policies)
-        answer.assigned = matcher.choose(want, room)
+        answer.assigned = assigned = matcher.choose(want, room)
         if matcher.gang is not None:
             gangs.lead(answer, matcher.gang)
             return answer
-        if state.hosts.bundled and matcher.held < host.slots and not answer.test and state.settings.spread_bundles:
-            answer.taken_back = tuple(matcher.take_back(want - sum(piece.count for piece in answer.assigned)))
+        if hosts.bundled and matcher.held < host.slots and not answer.test and state.settings.spread_bundles:
+            answer.taken_back = tuple(matcher.take_back(want - sum(piece.count for piece in assigned)))
     else:
         formed, waits = gangs.for_machine(state, machine, host, event.t, policies) if want else (None, False)
         if formed is not None:
@@ -180,11 +189,10 @@ def _answer(state: State, host: Host, event: HostAsked, policies: Policies, answ
             return answer
         if waits:
             return answer
-        answer.assigned = _for_machine(state, machine, host, event.t, policies, want)
+        answer.assigned = assigned = _for_machine(state, machine, host, event.t, policies, want)
     if answer.test:
-        for piece in answer.assigned:
+        for piece in assigned:
             piece.why = TEST
-    assigned, bags = answer.assigned, state.bags
     for piece in assigned:
         if bags[piece.job]._terms.classes[0].checkpoint_auto:
             set_intervals(state, host, machine, assigned, event.t)

@@ -200,8 +200,9 @@ class Matcher:
         most = concurrency - self.jobs if concurrency < UNLIMITED else want
         if want > self.host.slots - self.held:
             want = self._fair_share(bag, want)
-        take = self._take_queued if bag.queues.replicas else self._take_bag
-        return take(bag, policy, classes, want, most)[0]
+        if bag.queues.replicas:
+            return self._take_queued(bag, policy, classes, want, most)[0]
+        return self._take_bag(bag, policy, classes, want, most)[0]
 
     def _take_kept(self, kept: list[tuple[Wants, int]], room: int) -> tuple[list[Assigned], int]:
         """What bags keep for free slots, held ahead after all, and the slots that it takes.
@@ -321,49 +322,58 @@ class Matcher:
         """Tasks of a bag for `room` slots, at most `most`; and the slots that they take. They count as held here."""
         picked: list[Assigned] = []
         host, every, queues, used = self.host, bag._terms.classes, bag.queues.by_class, 0
-        slots, ends, says_deadline = host.slots, "lifetime_s" in host.ad, "Deadline" in policy.expressions
+        slots, ends = host.slots, "lifetime_s" in host.ad
         for index in range(len(every)) if classes is None else classes:
             queue, rules = queues[index], every[index]
+            if not queue.size:
+                continue
             if rules.nodes:
-                if queue.size and most > 0 and not picked:
+                if most > 0 and not picked:
                     self.gang, self.waits_for_hosts = self._gather(bag, policy, index)
                     if self.gang is not None or self.waits_for_hosts:
                         break
                 continue
             width = ceil(rules.cpus) if rules.cpus > 1.0 else 1
             space = room - used
-            if queue.size and width <= slots and space >= width and (not ends or self._finishes(bag, rules)):
-                left = space if width == 1 else space // width
-                left = left if left < most else most
-                if ends and left > 1:
-                    left = min(left, self._in_time(bag, rules, self.held + used) // width)
-                if rules.container and not host.has_containers:
-                    continue
-                if rules.needs:
-                    # None ahead: units would be kept from others before the task begins.
-                    left = min(left, (slots - self.held - used) // width)
-                    taken = self._take_with_units(bag, rules, queue, left)
-                else:
-                    taken = self._take(bag, rules, queue, left)
-                if not taken:
-                    continue
-                seconds = self._class_deadline_s(bag, policy, index)
-                for piece in taken:
-                    count = piece.count
-                    used += width * count
-                    most -= count
-                    self.jobs += count
-                    if seconds is not None:
-                        patience_s = seconds
-                        if bag.progress.interrupted_s and not says_deadline:
-                            patience_s = timeouts.given_interruption_s(bag, piece.first, seconds)
-                        deadline = self.t + patience_s
-                        if self.held + used > slots and not says_deadline:
-                            deadline += self._queue_s(bag, used)
-                        piece.deadline = deadline
-                picked = picked + taken if picked else taken
+            if width > slots or space < width or (ends and not self._finishes(bag, rules)):
+                continue
+            left = space if width == 1 else space // width
+            if left > most:
+                left = most
+            if ends and left > 1:
+                left = min(left, self._in_time(bag, rules, self.held + used) // width)
+            if rules.container and not host.has_containers:
+                continue
+            if rules.needs:
+                # None ahead: units would be kept from others before the task begins.
+                left = min(left, (slots - self.held - used) // width)
+                taken = self._take_with_units(bag, rules, queue, left)
+            else:
+                taken = self._take(bag, rules, queue, left)
+            if not taken:
+                continue
+            seconds = self._class_deadline_s(bag, policy, index)
+            for piece in taken:
+                count = piece.count
+                used += width * count
+                most -= count
+                self.jobs += count
+                if seconds is not None:
+                    piece.deadline = self.t + seconds
+                    if bag.progress.interrupted_s or self.held + used > slots:
+                        self._set_deadline(bag, policy, piece, seconds, used)
+            picked = picked + taken if picked else taken
         self.held += used
         return picked, used
+
+    def _set_deadline(self, bag: Bag, policy: BagPolicy, piece: Assigned, seconds: float, used: int) -> None:
+        """A deadline that was learned gives more time to a task that was interrupted, and to those behind others."""
+        if "Deadline" in policy.expressions:
+            return
+        deadline = self.t + timeouts.given_interruption_s(bag, piece.first, seconds)
+        if self.held + used > self.host.slots:
+            deadline += self._queue_s(bag, used)
+        piece.deadline = deadline
 
     def _gather(self, bag: Bag, policy: BagPolicy, index: int) -> tuple[GangFormed | None, bool]:
         """A task that takes whole hosts and starts with this one, or whether this one is kept for it."""
@@ -425,15 +435,17 @@ class Matcher:
         need = rules.memory_bytes and rules.memory_for(1)
         if need and host.memory_bytes and left > self.memory_free // need and not self._runs_at_once(need):
             left = self.memory_free // need
+        if left <= 0:
+            return picked
         for start, end in queue.fresh:
-            if left <= 0:
-                break
             count = end - start if end - start < left else left
             picked.append(Assigned(bag.number, start, count, 1, None, FRESH))
             left -= count
             if need:
                 self.memory_free -= need * count
                 self._largest = max(self._largest, need)
+            if left <= 0:
+                break
         return picked
 
     def _take_with_units(self, bag: Bag, rules: TaskClass, queue: TaskQueue, left: int) -> list[Assigned]:

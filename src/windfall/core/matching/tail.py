@@ -28,11 +28,13 @@ def in_tail(was_in_tail: bool, unsent: int, rule: TailRule) -> bool:
 
 def tail_changes(state: State, host: Host, assigned: list[Assigned]) -> list[tuple[int, bool]]:
     """Bags that enter or leave their tail phase once these tasks are handed out."""
-    if not state.bags.tails and len(assigned) == 1:
+    bags = state.bags
+    if not bags.tails and len(assigned) == 1:
         # Nearly always there is far more left than any threshold.
         piece = assigned[0]
-        bag, slots = state.bags[piece.job], state.hosts.live_slots
-        slots = slots if slots > host.slots else host.slots
+        bag, slots = bags[piece.job], state.hosts.live_slots
+        if slots < host.slots:
+            slots = host.slots
         if not bag._terms.tail and bag.counts[WAITING] - piece.count > state.settings.tail_enter * slots + 1:
             return []
     taken: dict[int, int] = {}

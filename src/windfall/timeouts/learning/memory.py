@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct, field
@@ -263,6 +264,12 @@ class Counts(Struct):
         return cells, shares
 
 
+@lru_cache(4096)
+def class_key(pool: str, task_class: str) -> str:
+    """Under what the counts of a class in a pool are kept. Asked several times for each result, nearly always alike."""
+    return f"{pool}\n{task_class}"
+
+
 class Latencies(Struct):
     """Counts for each pool, and for each task class in it."""
 
@@ -271,7 +278,7 @@ class Latencies(Struct):
 
     def counts_of(self, pool: str, task_class: str, least: int) -> Counts | None:
         """The counts to ask: of the class if it has seen at least this many, else of the pool."""
-        own = self.classes.get(f"{pool}\n{task_class}") if task_class else None
+        own = self.classes.get(class_key(pool, task_class)) if task_class else None
         if own is not None and own.samples >= least:
             return own
         return self.pools.get(pool)
@@ -302,7 +309,7 @@ class Latencies(Struct):
             own = self.pools[pool] = Counts()
         found = [own]
         if task_class:
-            key = f"{pool}\n{task_class}"
+            key = class_key(pool, task_class)
             if key not in self.classes:
                 while len(self.classes) >= rules.most_classes:
                     # Bounded: the oldest class is dropped; its pool keeps what it has learned.
