@@ -120,17 +120,19 @@ def to_take_back(
 def _waits(state: State, idle: Host, t: float) -> list[tuple[float, int]]:
     """(seconds until the last task of a host begins, host) where that is worth a move."""
     found = []
-    for number in islice(state.hosts.bundled, HOSTS_LOOKED_AT):
-        host = state.hosts[number]
+    hosts, bags = state.hosts, state.bags
+    for number in islice(hosts.bundled, HOSTS_LOOKED_AT):
         if number == idle.number:
             continue
+        host = hosts[number]
         key = next(reversed(host.held))
-        bag = state.bags[key[0]]
-        oldest = next(iter(host.held))
-        since = next((a.sent for a in state.bags[oldest[0]].attempts.live.get(oldest[1], ()) if a.host == number), t)
-        known_s = run_s(bag, bag.classes[bag.class_of(key[1])])
-        # Before anything has come back: as long as the oldest has been there.
-        task_s = t - since if known_s is None else known_s
+        bag = bags[key[0]]
+        task_s = run_s(bag, bag._terms.classes[bag.class_of(key[1])])
+        if task_s is None:
+            # Before anything has come back: as long as the oldest has been there.
+            oldest = next(iter(host.held))
+            out = bags[oldest[0]].attempts.live.get(oldest[1], ())
+            task_s = t - next((attempt.sent for attempt in out if attempt.host == number), t)
         wait_s = (len(host.held) - host.slots) / max(1, host.slots) * task_s
         if wait_s > SOONER_S + (host.ad.get("round_trip_s") or 0.0):
             found.append((wait_s, number))

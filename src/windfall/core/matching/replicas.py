@@ -91,25 +91,28 @@ def replicas_for(
     picked: list[Assigned] = []
     explicit = "ReplicationRequirements" in policy.expressions
     patience_s = None if explicit else slow_after_s(state, bag)
-    votes = bag.rules.quorum > 1 and bool(host.owner)
+    quorum, classes = bag._terms.rules.quorum, bag._terms.classes
+    votes = quorum > 1 and bool(host.owner)
     if not explicit and patience_s is None and not votes:
         return picked
     bag_, cap = bag_ad(bag, t), bag.rules.max_replicas or state.settings.max_replicas
-    for task, attempts in _candidates(bag, max(cap, bag.rules.quorum)):
+    may_come_back = bool(state.hosts.bundled) and state.settings.spread_bundles
+    for task, attempts in _candidates(bag, max(cap, quorum)):
         if room.tasks <= 0 or room.slots <= 0 or room.looks <= 0:
             break
         room.looks -= 1
-        if any(attempt.host == host.number for attempt in attempts):
+        one = len(attempts) == 1
+        if attempts[0].host == host.number or (not one and any(each.host == host.number for each in attempts)):
             continue
-        if bag.rules.quorum and not may_try(state, bag, task, host):
+        if quorum and not may_try(state, bag, task, host):
             continue
-        if state.hosts.bundled and _comes_back(state, bag, task, attempts):
+        if may_come_back and one and _comes_back(state, bag, task, attempts[0]):
             continue
         # What several volunteers must do anyway, they do at the same time.
         is_vote = votes and lacks_voters(state, bag, task, attempts)
         if not is_vote and (len(attempts) >= cap or not (explicit or _is_slow(attempts, t, patience_s))):
             continue
-        rules = bag.classes[bag.class_of(task)]
+        rules = classes[bag.class_of(task) if len(classes) > 1 else 0]
         if rules.container and not host.has_containers:
             continue
         number = bag.columns.attempts[task] + 1
@@ -169,14 +172,12 @@ def _is_slow(attempts: tuple[Attempt, ...], t: float, patience_s: float | None) 
     return patience_s is not None and t - attempts[-1].sent >= patience_s
 
 
-def _comes_back(state: State, bag: Bag, task: int, attempts: tuple[Attempt, ...]) -> bool:
-    """Whether the task has not begun and will be asked back, so that no replica is needed."""
-    if len(attempts) > 1 or not state.settings.spread_bundles:
-        return False
-    number = attempts[0].host
+def _comes_back(state: State, bag: Bag, task: int, attempt: Attempt) -> bool:
+    """Whether the task has not begun and will be asked back, so that no replica of its only attempt is needed."""
+    number = attempt.host
     if number not in state.hosts.bundled:
         return False
-    key, holder = (bag.number, task, attempts[0].number), state.hosts[number]
+    key, holder = (bag.number, task, attempt.number), state.hosts[number]
     return key not in holder.session.asked_back and is_ahead(holder, key)
 
 
