@@ -200,14 +200,21 @@ class Simulated:
         if not events:
             self._carry_out(wishes(self.state))
 
-    def run(self, until: float = inf, done: Callable[[], bool] | None = None) -> None:
-        """Let time pass until nothing is scheduled, `until` has come, or `done()` holds."""
+    def run(
+        self, until: float = inf, done: Callable[[], bool] | None = None, is_over: Callable[[], bool] | None = None
+    ) -> None:  # fmt: skip
+        """Let time pass until nothing is scheduled, `until` has come, or `done()` or `is_over()` holds.
+
+        `done` is asked after every call, `is_over` only while no job could run.
+        """
         agenda = self._agenda
         while (front := agenda.front) and front[0][0] <= until:
             self.now, _, call, args = agenda.pop()
             call(*args)
             self.events += 1
             if done is not None and done():
+                return
+            if is_over is not None and not self.state.bags.unfinished and is_over():
                 return
         if until < inf:
             self.now = max(self.now, until)

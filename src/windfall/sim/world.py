@@ -158,14 +158,14 @@ class World:
         driver, until = self.driver, self.scenario.until_s
         next_look = every
 
-        def ended() -> bool:
+        def looked() -> bool:
             nonlocal next_look
             if look is not None and driver.events >= next_look:
                 next_look += every
                 look(self)
-            return self._is_over()
+            return False
 
-        driver.run(until, self._is_over if look is None else ended)
+        driver.run(until, None if look is None else looked, self._is_over)
         for host in self.hosts:
             if host.here:
                 self.go(host)
@@ -173,7 +173,7 @@ class World:
             self.provider.close()
 
     def _is_over(self) -> bool:
-        """Whether all jobs have ended. Called after every call: usually only the last job is checked."""
+        """Whether all jobs have ended."""
         unfinished, bags = self._unfinished, self.driver.state.bags
         while unfinished:
             if bags[unfinished[-1]].finished_t is None:

@@ -240,13 +240,16 @@ class Matcher:
         ranking = self.policies.ranking(self.state)
         if ranking.for_all is not None:
             return ranking.for_all
-        self._known = known = ranking.known(self.host)
-        if known is not None:
+        host = self.host
+        known = ranking.known.get(host.number)
+        # The very same ad, not the same number of it: a decision that was never applied leaves no trace in the host.
+        if known is not None and known.ad is host.ad and known.slots == host.slots:
+            self._known = known
             return known.groups
         if self._seen is None:
             self._seen = {}
         groups = ranking.by_rank(self.ads if ranking.needs_ads else NO_ADS, self.t, self._seen)
-        self._known = ranking.remember(self.host, groups)
+        self._known = ranking.remember(host, groups)
         return groups
 
     def _ahead(

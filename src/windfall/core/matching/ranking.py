@@ -124,7 +124,8 @@ class Ranking:
         # Of several classes those count that have tasks waiting: these change without notice.
         steady = all(known is not None and policy.is_steady for _, policy, known in self._looking)
         self._is_steady = bool(self._looking) and steady and not self._ending and self._crowd is None
-        self._known: dict[int, Known] = {}
+        self.known: dict[int, Known] = {}
+        """What hosts were told the last time they asked, by their numbers: the same again while they are the same."""
         self._told: dict[tuple[Any, ...], list[list[Wants]]] = {}
         """Groups by what they say: hosts that are told the same share one list."""
         self._least_served: dict[int, LeastServed] = {}
@@ -147,20 +148,14 @@ class Ranking:
             known = self._least_served[id(group)] = LeastServed(group, bags)
         return known if len(known.unsent) > max(1, want) else None
 
-    def known(self, host: Host) -> Known | None:
-        """What this host was told the last time it asked, if it would be told the same again."""
-        known = self._known.get(host.number)
-        # The very same ad, not the same number of it: a decision that was never applied leaves no trace in the host.
-        return known if known is not None and known.ad is host.ad and known.slots == host.slots else None
-
     def remember(self, host: Host, groups: Iterable[list[Wants]]) -> Known | None:
         if not self._is_steady:
             return None
-        if len(self._known) >= REMEMBERED_HOSTS:
-            self._known.clear()
+        if len(self.known) >= REMEMBERED_HOSTS:
+            self.known.clear()
         listed = list(groups)
         said = tuple(tuple((bag.number, most, classes) for bag, _, most, classes in group) for group in listed)
-        known = self._known[host.number] = Known(host.ad, host.slots, self._told.setdefault(said, listed))
+        known = self.known[host.number] = Known(host.ad, host.slots, self._told.setdefault(said, listed))
         return known
 
     def _add(self, bag: Bag, policy: BagPolicy) -> None:

@@ -259,5 +259,5 @@ def test_hosts_that_policies_tell_the_same_share_one_list_of_bags():
              (("a", "few"), ("b", "few"), ("c", "many"))}  # fmt: skip
     assert given == {"a": 1, "b": 1, "c": 2}
     ranking = hand.engine.policies.ranking(hand.state)
-    a, b, c = (ranking.known(hand.state.host(name)) for name in "abc")
+    a, b, c = (ranking.known[hand.state.host(name).number] for name in "abc")
     assert a.groups is b.groups and a.groups is not c.groups
