@@ -39,6 +39,13 @@ def test_a_chain_of_tasks_is_simulated_as_a_chain():
     assert possible["cost_usd"]["mean"] == pytest.approx(0.1) and possible["finish_s"]["low"] >= 1200
 
 
+def test_a_job_whose_budget_is_used_up_rents_nothing_more():
+    left = workflow() | {"budget_usd": 1.0, "budget_left_usd": 0.0}
+    question = question_left(left, offers_in(left))
+    [told] = answer(Asked(question, [7200.0], runs=1))["deadlines"]
+    assert told["met"] == 0 and told["cost_usd"]["mean"] == 0.0
+
+
 def test_what_has_ended_is_left_out_and_comes_back_with_the_whole():
     left = workflow(open_=(False, True, True))
     assert question_left(left, offers_in(left)).edges == ((0, 1),)

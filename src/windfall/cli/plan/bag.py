@@ -26,6 +26,7 @@ from windfall.units import parse_deadline, parse_duration, parse_money, show_dur
 
 if TYPE_CHECKING:
     from windfall.api.market import LearnedOffer
+    from windfall.cli.plan.simulating import Found
     from windfall.planning.offers import Offer
     from windfall.sim.clouds.market import Supply
     from windfall.sim.studies.forecast import Forecast, Question
@@ -104,9 +105,9 @@ def plan_bag(asked: Asked) -> None:
             f"{asked.job}: some task fits on no machine on offer",
             hint="offer one with the memory and resources that it needs, and a limit above 0",
         )
-    found, nearest = simulate(asked, ready, soonest_s)
-    yours = found[ready.own]
-    told = screen.document(ready, soonest_s, found, nearest)
+    simulated = simulate(asked, ready, soonest_s)
+    found, yours = simulated.of, simulated.of[ready.own]
+    told = screen.document(ready, soonest_s, found, simulated.nearest)
     if asked.as_json:
         print_json(told)
     elif any(found.values()):
@@ -122,11 +123,11 @@ def plan_bag(asked: Asked) -> None:
         by_deadline = {row.variant.deadline_s: row.made for row in rows}
         save(plan_picture(ready.name, ready.deadline_s, soonest_s, by_deadline), asked.plot)
         wrote(asked.plot)
-    _judge(ready, soonest_s, yours, nearest)
+    _judge(ready, soonest_s, yours, simulated)
 
 
-def _judge(ready: Ready, soonest_s: float, made: Forecast | None, nearest: Forecast | None) -> None:
-    question = ready.question
+def _judge(ready: Ready, soonest_s: float, made: Forecast | None, simulated: Found) -> None:
+    question, nearest = ready.question, simulated.nearest
     if made is None:
         raise Missed(
             f"a deadline {show_duration(ready.deadline_s)} from now is impossible: "
@@ -142,7 +143,7 @@ def _judge(ready: Ready, soonest_s: float, made: Forecast | None, nearest: Forec
         raise Missed(
             f"a budget of {show_usd(question.budget_usd)} is not enough in {short} of {len(made.runs)} runs, "
             f"and {question.confidence:.0%} in time are asked for",
-            hint="what it costs without one: the same command without --budget; try: a larger --budget",
+            hint=_larger_budget(simulated.unlimited),
         )
     if nearest is not None:
         hint = (
@@ -160,6 +161,18 @@ def _judge(ready: Ready, soonest_s: float, made: Forecast | None, nearest: Forec
         f"planner {question.planner} is in time in {made.met} of {len(made.runs)} runs ({share:.0%}), "
         f"and {question.confidence:.0%} are asked for",
         hint=hint,
+    )
+
+
+def _larger_budget(unlimited: Forecast | None) -> str:
+    """What the same runs cost without a budget, and the budget to try."""
+    if unlimited is None or not any(run.met for run in unlimited.runs):
+        return "what it costs without one: the same command without --budget; try: a larger --budget"
+    most_usd, runs = max(run.cost_usd for run in unlimited.runs), len(unlimited.runs)
+    enough_usd = ceil(100.0 * most_usd) / 100.0
+    return (
+        f"without one {unlimited.met} of {runs} runs are in time, for {show_usd(unlimited.cost_usd.mean)} on average "
+        f"and {show_usd(most_usd)} at most; try: --budget {enough_usd:.2f}"
     )
 
 

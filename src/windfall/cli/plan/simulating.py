@@ -10,6 +10,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from windfall.cli.plan.refine import Refining, found_of
@@ -26,9 +27,20 @@ RUNS, FEW_RUNS, MANY_TASKS = 20, 10, 5_000
 Case = tuple[Variant, int]
 
 
-def simulate(asked: Asked, ready: Ready, soonest_s: float) -> tuple[dict[Variant, Forecast | None], Forecast | None]:
-    """By variant: what the runs came to, or None where it is impossible; and the nearest deadline that is kept as often
-    as asked, if one's own is not."""
+class Found(Struct):
+    """By variant: what the runs came to, or None where it is impossible.
+
+    If one's own deadline is not kept as often as asked: `nearest` is the nearest one that is, and `unlimited` are the
+    runs without a budget, where that was not enough.
+    """
+
+    of: dict[Variant, Forecast | None]
+    nearest: Forecast | None = None
+    unlimited: Forecast | None = None
+
+
+def simulate(asked: Asked, ready: Ready, soonest_s: float) -> Found:
+    """All runs that `windfall plan` tells of."""
     question, size = bundled(ready.question, min(variant.deadline_s for variant in ready.variants))
     if size > 1:
         ready.assumed.append(f"{size} tasks at a time count as one, which takes as long: there are very many")
@@ -40,7 +52,7 @@ def simulate(asked: Asked, ready: Ready, soonest_s: float) -> tuple[dict[Variant
         for number in range(asked.seeds or (usual if variant == ready.own else FEW_RUNS))
     ]
     runs: dict[Variant, list[Run]] = {}
-    nearest, wanted = None, len(cases)
+    nearest, unlimited, wanted = None, None, len(cases)
     if cases:
         with Refining(ready, soonest_s, len(cases)) as shown, suppress(KeyboardInterrupt), processes(wanted) as pool:
             if shown.is_seen and ready.deadline_s >= soonest_s:
@@ -51,12 +63,14 @@ def simulate(asked: Asked, ready: Ready, soonest_s: float) -> tuple[dict[Variant
                     shown.update(found_of(ready, runs))
                 cases = [] if asked.seeds else _more(ready, found_of(ready, runs), asked.first_seed)
                 wanted = shown.total = wanted + len(cases)
-            nearest = _nearest(ready, question, found_of(ready, runs)[ready.own], asked.seeds or usual, pool)
+            own, most = found_of(ready, runs)[ready.own], asked.seeds or usual
+            unlimited = _unlimited(ready, question, own, most, pool)
+            nearest = None if unlimited else _nearest(ready, question, own, most, pool)
     if sum(map(len, runs.values())) < wanted:
         if ready.deadline_s >= soonest_s and ready.own not in runs:
             raise KeyboardInterrupt
         ready.assumed.append(f"interrupted after {sum(map(len, runs.values()))} of {wanted} simulated runs")
-    return found_of(ready, runs), nearest
+    return Found(found_of(ready, runs), nearest, unlimited)
 
 
 def _runs(question: Question, cases: Sequence[Case], pool: Executor | None) -> Iterator[tuple[Variant, Run]]:
@@ -87,13 +101,30 @@ def _nearest(
     ready: Ready, question: Question, made: Forecast | None, most: int, pool: Executor | None
 ) -> Forecast | None:
     """The runs under the nearest deadline that is kept as often as asked, if one's own is not; None: none found."""
-    confidence = ready.question.confidence
-    if made is None or made.met >= confidence * len(made.runs):
+    if made is None or _is_kept(ready, made):
         return None
-    seeds = [run.seed for run in made.runs][:most]
+    return nearest_promised(
+        made, ready.question.confidence, lambda deadline_s: _again(question, made, deadline_s, most, pool)
+    )
 
-    def again(deadline_s: float) -> Forecast:
-        done = [run for _, run in simulated(question, [(deadline_s, seed) for seed in seeds], pool)]
-        return Forecast(deadline_s, tuple(sorted(done, key=lambda run: run.seed)))
 
-    return nearest_promised(made, confidence, again)
+def _unlimited(
+    ready: Ready, question: Question, made: Forecast | None, most: int, pool: Executor | None
+) -> Forecast | None:
+    """The runs without a budget, if the deadline is kept too seldom and the budget was used up in some runs."""
+    if made is None or question.budget_usd is None or _is_kept(ready, made):
+        return None
+    if all(run.finish_s is not None for run in made.runs):
+        return None
+    return _again(replace(question, budget_usd=None), made, ready.deadline_s, most, pool)
+
+
+def _is_kept(ready: Ready, made: Forecast) -> bool:
+    return made.met >= ready.question.confidence * len(made.runs)
+
+
+def _again(question: Question, made: Forecast, deadline_s: float, most: int, pool: Executor | None) -> Forecast:
+    """The same runs, `most` at most, of another question or under another deadline."""
+    cases = [(deadline_s, run.seed) for run in made.runs[:most]]
+    done = [run for _, run in simulated(question, cases, pool)]
+    return Forecast(deadline_s, tuple(sorted(done, key=lambda run: run.seed)))

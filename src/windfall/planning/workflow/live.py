@@ -78,6 +78,10 @@ class WorkflowPlanner:
             return Plan(stop=[machine.id for machine in snapshot.machines], because=["every task is done"])
         if not snapshot.machines and not snapshot.last_later:
             return self._first(snapshot)
+        return self._reviewed(snapshot)
+
+    def _reviewed(self, snapshot: Snapshot) -> Plan:
+        """The queues of the last plan, or those that replace them."""
         return _to_plan(snapshot, *reviewed(snapshot))
 
     def _first(self, snapshot: Snapshot) -> Plan:

@@ -349,13 +349,18 @@ def first_plan(question: Question, deadline_s: float, seed: int) -> Plan | None:
 
 
 class _FirstPlanKept(WorkflowPlanner):
-    """Plans like a `WorkflowPlanner`; the first plan, the same in every run, is searched for once."""
+    """Plans like a `WorkflowPlanner`; the first plan, the same in every run, is searched for once.
+
+    It is a plan for the moment of the submission only: a run that has lost all its machines searches again for the
+    time that is left. One that could rent none, or is late, asks again and again: it is reviewed without a search.
+    """
 
     kept: Plan | None = None
 
     def _first(self, snapshot: Snapshot) -> Plan:
-        if len(snapshot.tasks) < snapshot.total:
-            return super()._first(snapshot)
+        if snapshot.t > snapshot.begun_t:
+            can_gain = snapshot.spent_usd > 0.0 and snapshot.t < snapshot.deadline_t
+            return super()._first(snapshot) if can_gain else self._reviewed(snapshot)
         if self.kept is None:
             self.kept = super()._first(snapshot)
         return deepcopy(self.kept)  # the run that follows a plan may change it

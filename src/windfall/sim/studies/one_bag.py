@@ -28,6 +28,8 @@ from windfall.sim.world import World
 
 CLOUD = "cloud"
 GIB = 1024**3
+NOTHING_USD = 1e-6
+"""Less than any billing cycle costs: in a scenario a budget of 0 means that there is none."""
 
 
 class RentedMachine(Struct, frozen=True):
@@ -119,6 +121,11 @@ def run_bag(
     return replace(outcome_of(world), failed_plans=len(troubles), trouble=troubles[0] if troubles else "")
 
 
+def budget_of_scenario(budget_usd: float | None) -> float:
+    """A budget as the bag of a scenario has it: 0.0 for None, and next to nothing for 0.0."""
+    return 0.0 if budget_usd is None else max(budget_usd, NOTHING_USD)
+
+
 def scenario_of(
     tasks: Sequence[Task], supplies: Sequence[Supply], deadline_s: float, planner: str, error: RandomLaw | None = None,
     budget_usd: float | None = None, until_s: float | None = None, save_every_s: float | None = None,
@@ -131,7 +138,7 @@ def scenario_of(
     if len(classes) > 1 or len(checkpoints) > 1:
         raise ValueError("the tasks of a bag are of one class")
     values |= {
-        "tasks": len(tasks), "deadline_s": deadline_s, "planner": planner, "budget_usd": budget_usd or 0.0,
+        "tasks": len(tasks), "deadline_s": deadline_s, "planner": planner, "budget_usd": budget_of_scenario(budget_usd),
         "told": "each", "task_class": classes.pop(), "checkpoint_mb": checkpoints.pop(), "max_losses": 1000,
     }  # fmt: skip
     if error is not None:

@@ -24,6 +24,7 @@ from windfall.core.wishes import PLANNER
 from windfall.errors import BadInput
 from windfall.sim.run import RunOutcome
 from windfall.sim.scenario import Bag, Scenario, change, check
+from windfall.sim.studies.one_bag import budget_of_scenario
 from windfall.sim.studies.replayed_clouds import seconds
 from windfall.sim.studies.replayed_log import SeenJob, SeenLog, read_into
 from windfall.sim.studies.sweep import Interval, interval
@@ -195,7 +196,7 @@ def _renting(job: SeenJob, clouds: list[str]) -> dict[str, Any]:
         "planner": PLANNER if job.edges else rules.planner or PLANNER,
         "clouds": [name for name in rules.rent_from if name in clouds],
         "deadline": seconds(inf if rules.deadline_s is None else rules.deadline_s),
-        "budget_usd": usd(rules.budget_microusd or 0),
+        "budget_usd": budget_of_scenario(None if rules.budget_microusd is None else usd(rules.budget_microusd)),
         "confidence": rules.confidence,
         "class": job.task_class,
         "told": "nothing" if job.estimate_s is None else "mean",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import re
 
 import pytest
 
@@ -131,6 +132,19 @@ def test_a_budget_that_is_not_enough_is_said(plan):
     assert "a budget of $0.01 is not enough in 1 of 1 runs" in ended.err
     assert "machines    none: the budget does not pay for the first cycle of one" in ended.out
     assert "rent " not in ended.out, "nothing can be rented, so nothing is advised"
+
+
+def test_a_budget_of_nothing_rents_nothing(plan):
+    ended = plan("--deadline", "2h", "--budget", "0")
+    assert ended.code == 4 and "a budget of $0.00 is not enough in 1 of 1 runs" in ended.err
+    assert "machines    none: the budget does not pay for the first cycle of one" in ended.out
+
+
+def test_a_budget_that_is_too_small_names_one_that_is_enough(plan):
+    ended = plan("--deadline", "2h", "--budget", "0.01", "--market", "on-demand")
+    named = re.search(r"without one 1 of 1 runs are in time, .* try: --budget (\S+)", ended.err)
+    assert named is not None, ended.err
+    assert plan("--deadline", "2h", "--budget", named[1], "--market", "on-demand").code == 0
 
 
 def test_what_cannot_be_compared_is_said(plan):
