@@ -19,6 +19,7 @@ POOL = {
     "kind": "emulated",
     "offer": [
         {"name": "spot", "market": "spot", "price_usd": 0.03, "cycle_s": 900},
+        {"name": "zone a", "market": "spot", "price_usd": 0.03, "cycle_s": 900},
         {"name": "sure", "price_usd": 0.1, "cycle_s": 900},
     ],
 }
@@ -109,3 +110,11 @@ def test_the_command_shows_a_state_without_a_server_and_imports_into_it(director
     picture = tmp_path / "market.svg"
     drawn = CliRunner().invoke(cli, ["market", "show", "--plot", str(picture), "--state", str(directory)])
     assert drawn.exit_code == 0 and picture.stat().st_size > 1000
+
+
+def test_the_command_that_an_error_names_can_be_typed_as_it_stands(directory):
+    with asking(directory) as client:
+        client.import_series(SERIES | {"offer": "cloud/zone a"})
+        with pytest.raises(WindfallError) as again:
+            client.import_series(SERIES | {"offer": "cloud/zone a"})
+        assert again.value.hint == "see it: windfall market show 'cloud/zone a'"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
@@ -204,7 +205,7 @@ def import_(file: Path, offer: str, of: str, since: str | None, place: Place, as
     else:
         click.echo(f"{told['offer']}: {published.ends:,.1f} interruptions in {published.hours:,.1f} h up")
     if not as_json:
-        click.echo(f"  see: windfall market show {told['offer']}{place.words}")
+        click.echo(f"  see: windfall market show {quote(told['offer'])}{place.words}")
 
 
 def _since(text: str) -> float:

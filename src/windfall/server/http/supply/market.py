@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from shlex import quote
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -66,7 +67,7 @@ async def import_(service: Service, request: Request) -> tuple[int, ImportedSeri
     seen = service.state.fleet.markets.get(offer.key)
     sources = [] if seen is None else seen.sources
     if any(source.digest == body.digest for source in sources):
-        hint = f"see it: windfall market show {offer.key}"
+        hint = f"see it: windfall market show {quote(offer.key)}"
         raise BadInput(f"{body.source} is known of {offer.key} already", hint=hint, code="imported-already")
     if len(sources) >= MAX_SOURCES:
         raise BadInput(f"{offer.key} has {len(sources)} imported series", hint="more would change nothing")
