@@ -24,7 +24,7 @@ import msgspec
 
 from windfall.core.decisions import AnyDecision
 from windfall.core.engine import Engine
-from windfall.core.events import AnyEvent, HostAsked, ServerStarted, Settings
+from windfall.core.events import AnyEvent, ServerStarted, Settings
 from windfall.core.formats import read_record
 from windfall.core.records import FORMAT, Record, decode_record
 from windfall.core.state.snapshot import load
@@ -306,9 +306,7 @@ class Realtime:
 
     def _read_back(self, event: AnyEvent) -> AnyEvent:
         try:
-            written = _encode_event(event)
-            # What can be written of numbers and texts alone is read as it was: nearly every second event.
-            return event if type(event) is HostAsked and event.ad is None else _decode_event(written)
+            return _decode_event(_encode_event(event))
         except Exception as error:
             name = type(event).__name__
             log.error("%s cannot be written down; it changed nothing", name, exc_info=error)
