@@ -150,11 +150,11 @@ async def exchange(service: Service, body: bytes, token: PoolToken | None = None
     sent: dict[Key, dict[str, int]] = {}
     if not repeated:
         results = ask.results
-        has_files = _has_files(results)
+        has_files, voting = _special(state, results) if results else (False, NO_JOBS)
         if has_files:
             sent = await result_files.check_outputs(service, ask)
-        outputs = take_attachments(service, ask, attachments)
-        voting = _voting_jobs(state, results)
+        if results or ask.live or attachments:
+            outputs = take_attachments(service, ask, attachments)
         if voting:
             driver.decide_now()
         digests = await digests_of(service, ask, outputs, voting) if voting else {}
@@ -237,19 +237,19 @@ async def _answer_with_news(
     return answer, waited_s
 
 
-def _has_files(results: list[ResultRow]) -> bool:
-    """Whether a result tells of files, or of a quota that they would exceed."""
-    return bool([row for row in results if row[12] is not None or row[3] == QUOTA])
+NO_JOBS: frozenset[int] = frozenset()
 
 
-def _voting_jobs(state: State, results: list[ResultRow]) -> set[int]:
-    """Jobs of these results that volunteers may run."""
-    found = set()
+def _special(state: State, results: list[ResultRow]) -> tuple[bool, frozenset[int]]:
+    """Whether a result tells of files, or of a quota that they would exceed; and jobs that volunteers may run."""
+    has_files, voting = False, NO_JOBS
     for row in results:
+        if row[12] is not None or row[3] == QUOTA:
+            has_files = True
         bag = state.bags.get(row[0])
         if bag is not None and bag._terms.rules.quorum:
-            found.add(row[0])
-    return found
+            voting |= {row[0]}
+    return has_files, voting
 
 
 def _rows(
@@ -366,7 +366,9 @@ def checkpoint_events(ask: Ask, now: float, rows: list[CheckpointRow]) -> list[A
     ]
 
 
-async def digests_of(service: Service, ask: Ask, outputs: list[tuple[Key, bytes]], jobs: set[int]) -> dict[Key, str]:
+async def digests_of(
+    service: Service, ask: Ask, outputs: list[tuple[Key, bytes]], jobs: frozenset[int]
+) -> dict[Key, str]:
     """What successes left, where volunteers run tasks of the same job (`jobs`): theirs are compared with it.
 
     A result of one's own host is believed. Where there is a validator, it is asked only to judge those who have voted.
