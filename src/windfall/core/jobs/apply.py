@@ -214,7 +214,7 @@ def apply_results(state: State, event: ResultsReported, decided: ResultsJudged) 
     for advice in decided.advice:
         state.learned.take(advice)
     for bag in touched.values():
-        attempts.settle(state, bag, t)
+        attempts.settle_results(state, bag, t)
     if decided.stopped:
         attempts.stop_jobs(state, decided.stopped, t)
 

@@ -10,7 +10,7 @@ from windfall.core.decisions import Assigned, Stop
 from windfall.core.events import Key
 from windfall.core.state.hosts.hosts import Host
 from windfall.core.state.jobs.attempts import Attempt
-from windfall.core.state.jobs.bags import ENDED_KEPT, FINAL, Bag
+from windfall.core.state.jobs.bags import FINAL, Bag
 from windfall.core.state.jobs.columns import CANCELLED, HELD, WAITING
 from windfall.core.state.renting.fleet import held_at, machine_of
 from windfall.core.state.renting.fleets import Use, named
@@ -204,6 +204,17 @@ def cancel_attempts(state: State, bag: Bag, task: int, waste: str = CANCELLED_WO
         state.bags.moved(bag.number)
 
 
+def settle_results(state: State, bag: Bag, t: float) -> None:
+    """`settle` after results and losses: they change neither the rules of a job nor whether it was stopped."""
+    counts, bags, queues = bag.counts, state.bags, bag.queues
+    waits = counts[WAITING] > queues.held + queues.reserved_ready
+    if waits and counts[HELD] and bag.number in bags._ready and not bag._terms.tail:
+        # Nearly always: tasks run and wait, as before.
+        bags.note_ended()
+    else:
+        settle(state, bag, t)
+
+
 def settle(state: State, bag: Bag, t: float) -> None:
     """After a change: notice a job that has ended, keep the ready list true."""
     counts, bags = bag.counts, state.bags
@@ -217,9 +228,7 @@ def settle(state: State, bag: Bag, t: float) -> None:
         bag.finished_t = None
         state.fleet.book.note(bag.number, has_ended=False)
     bags.refresh(bag)
-    bags.ended += 1
-    if bags.ended >= ENDED_KEPT:
-        bags.forget_ended()
+    bags.note_ended()
 
 
 def given_up(bag: Bag, task: int, number: int) -> Attempt | None:

@@ -158,16 +158,16 @@ def judge(state: State, result: Result, reporter: int, t: float) -> int:
     bag, task, number = state.bags.get(result.job), result.task, result.attempt
     if bag is None:
         return STALE
-    columns = bag.columns
-    if not 0 <= task < len(columns.state) or not 0 < number <= columns.attempts[task]:
-        return STALE
-    if columns.state[task] >= DONE:
-        return WASTE if result.cause == SUCCESS else DROPPED
     book = bag.attempts
     running = book.live.get(task)
     if running is not None and running[0].number == number:
-        live: Attempt | None = running[0]  # nearly always: no replica runs
+        live: Attempt | None = running[0]  # nearly always: it is out, and no replica runs
     else:
+        columns = bag.columns
+        if not 0 <= task < len(columns.state) or not 0 < number <= columns.attempts[task]:
+            return STALE
+        if columns.state[task] >= DONE:
+            return WASTE if result.cause == SUCCESS else DROPPED
         live = book.find(task, number)
     holder = live.host if live is not None else attempts.holder(bag, task, number)
     # Only the host that has an attempt, or had it until it restarted or left, may say how it ended; or the server.

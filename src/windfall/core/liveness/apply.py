@@ -140,7 +140,7 @@ def apply_losses(state: State, losses: list[Loss], lessons: Lessons | None, t: f
         else:
             attempts.requeue(state, bag, task)
     for bag in touched.values():
-        attempts.settle(state, bag, t)
+        attempts.settle_results(state, bag, t)
 
 
 def _learn(state: State, losses: list[Loss], lessons: Lessons) -> None:

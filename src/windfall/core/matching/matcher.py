@@ -122,15 +122,16 @@ class Matcher:
 
     def choose(self, want: int, room: int = 0) -> list[Assigned]:
         """Algorithm 1: walk the bags by rank until the host has what it wants, and what it may hold ahead (`room`)."""
-        if room and not bundles.gets_ahead(self.host, self.t):
+        host = self.host
+        if room and not bundles.gets_ahead(host, self.t):
             room = 0
-        picked: list[Assigned] = []
         if want <= 0 and room <= 0:
-            return picked
-        cap, tails, is_volunteer = UNLIMITED, self.state.bags.tails, bool(self.host.ad.get("owner"))
-        slots, groups = self.host.slots, self.by_rank()
+            return []
+        tails, is_volunteer, groups = self.state.bags.tails, bool(host.ad.get("owner")), self.by_rank()
         if not (room or tails or is_volunteer) and type(groups) is list and len(groups) == 1 == len(groups[0]):
             return self._choose_from_one(groups[0][0], want)
+        picked: list[Assigned] = []
+        cap, slots = UNLIMITED, host.slots
         kept: list[tuple[Wants, int]] = []
         for group in groups:
             ending: list[Wants] = []
@@ -363,16 +364,15 @@ class Matcher:
                 self.jobs += count
                 if seconds is not None:
                     piece.deadline = self.t + seconds
-                    if bag.progress.interrupted_s or self.held + used > slots:
-                        self._set_deadline(bag, policy, piece, seconds, used)
+                    is_late = bag.progress.interrupted_s or self.held + used > slots
+                    if is_late and "Deadline" not in policy.expressions:
+                        self._set_deadline(bag, piece, seconds, used)
             picked = picked + taken if picked else taken
         self.held += used
         return picked, used
 
-    def _set_deadline(self, bag: Bag, policy: BagPolicy, piece: Assigned, seconds: float, used: int) -> None:
+    def _set_deadline(self, bag: Bag, piece: Assigned, seconds: float, used: int) -> None:
         """A deadline that was learned gives more time to a task that was interrupted, and to those behind others."""
-        if "Deadline" in policy.expressions:
-            return
         deadline = self.t + timeouts.given_interruption_s(bag, piece.first, seconds)
         if self.held + used > self.host.slots:
             deadline += self._queue_s(bag, used)

@@ -57,15 +57,16 @@ class Attempts(Struct, array_like=True):
         return None
 
     def add(self, task: int, attempt: Attempt) -> None:
-        attempts = self.live.get(task)
-        if attempts is None:
-            self.live[task] = (attempt,)
+        live = self.live
+        if task not in live:
+            live[task] = (attempt,)
             first = self.levels.get(1)
             if first is None:
                 first = self.levels[1] = OrderedDict()
             first[task] = None
         else:
-            self.live[task] = (*attempts, attempt)
+            attempts = live[task]
+            live[task] = (*attempts, attempt)
             self._level(task, len(attempts), len(attempts) + 1)
 
     def drop(self, task: int, number: int) -> Attempt | None:

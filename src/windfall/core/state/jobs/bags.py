@@ -330,7 +330,7 @@ class Bags(dict[int, Bag]):
     """All jobs by number, and which of them have something to hand out."""
 
     __slots__ = (
-        "_in_order", "_ready", "by_key", "crowded", "cycled", "deadlines", "ended", "moves", "moves_before", "next",
+        "_ended", "_in_order", "_ready", "by_key", "crowded", "cycled", "deadlines", "moves", "moves_before", "next",
         "revision", "shapes", "tails", "unfinished",
     )  # fmt: skip
 
@@ -343,7 +343,7 @@ class Bags(dict[int, Bag]):
         """The shapes of workflows, each once, however many jobs have it."""
         self.deadlines: Agenda[Due] = Agenda()
         """Deadlines of attempts; those of attempts that have ended are dropped when they surface, now and then."""
-        self.ended = 0
+        self._ended = 0
         """Results since the deadlines were last looked through for those of ended attempts."""
         self._ready: dict[int, Bag] = {}
         self._in_order = True
@@ -375,14 +375,25 @@ class Bags(dict[int, Bag]):
             self.moves = []
         self.moves.append(number)
 
+    def note_ended(self) -> None:
+        """Attempts may have ended, whose deadlines mean nothing any more."""
+        self._ended += 1
+        if self._ended >= ENDED_KEPT:
+            self.forget_ended()
+
     def forget_ended(self) -> None:
         """Drop deadlines of ended attempts from the front: the first one is then of an attempt that is out.
 
         Changes nothing that is decided or saved: it may happen at any time.
         """
-        self.ended = 0
+        self._ended = 0
         deadlines = self.deadlines
-        while (front := deadlines.front) and not self.is_out(front[0]):
+        while front := deadlines.front:
+            due = front[0]
+            bag = self.get(due[1])
+            # Nearly all have ended long before: then the task has no live attempt, and that is quickly seen.
+            if bag is not None and due[2] in bag.attempts.live and self.is_out(due):
+                return
             deadlines.pop()
 
     def is_out(self, due: Due) -> bool:
