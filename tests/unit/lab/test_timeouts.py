@@ -15,6 +15,7 @@ from windfall.lab.timeouts import egee
 from windfall.lab.timeouts.command import classical_figures, command, grid_logs, learning, table_2
 from windfall.lab.timeouts.development import LAWS, pools
 from windfall.lab.timeouts.first_fifty import NO_FITTED_LAW, SEEN_BY_NO_SETTING, first_fifty
+from windfall.lab.timeouts.learning import Pool, best_fixed
 from windfall.timeouts.best import best_timeout
 from windfall.timeouts.laws.numeric import EGEE_LIKE, ScipyLaw
 from windfall.timeouts.process import Process
@@ -56,6 +57,15 @@ def test_laws_of_the_pools_have_the_survival_and_the_quantiles_of_one_law(name):
     assert law.cdf(law.ppf(share)) == pytest.approx(share, abs=1e-6)
 
 
+@pytest.mark.parametrize("name", ["log-hyperbolic-secant", "two log-normals"])
+def test_laws_of_the_pools_have_a_density_and_a_best_timeout(name):
+    law = LAWS[name]
+    at_s = law.ppf(np.array([0.2, 0.6]))
+    slope = (law.cdf(at_s * 1.0001) - law.cdf(at_s)) / (0.0001 * at_s)
+    assert law.pdf(at_s) == pytest.approx(slope, rel=1e-3)
+    assert 0 < best_fixed(Pool(Process(law, 0.05, submit_cost_s=10.0))) < np.inf
+
+
 def test_table_2_is_computed():
     found, text = table_2()
     assert [row["without"]["kind"] for row in found[:4]] == ["none", "none", "any", "finite"]
@@ -75,7 +85,8 @@ def test_the_learning_experiment_reports_its_error():
     assert "ten times" in text
 
 
-def test_the_first_fifty_attempts_are_told_pool_by_pool_and_over_all_pools_that_have_no_fitted_shape():
+def test_the_first_fifty_attempts_are_told_pool_by_pool_and_over_all_pools_that_have_no_fitted_shape(monkeypatch):
+    monkeypatch.setattr("windfall.lab.timeouts.known_law.PARAMETERS", 64)
     found, text = first_fifty(seeds=2, first_seed=5)
     assert len(found["pools"]) == 11
     counted = [row for row in found["pools"] if not row["fitted"]]
@@ -95,6 +106,7 @@ def test_pools_of_the_first_fifty_attempts_share_no_draws(monkeypatch):
         return seeds.append(seed) or 50.0
 
     monkeypatch.setattr("windfall.lab.timeouts.first_fifty.learned_wait", noted)
+    monkeypatch.setattr("windfall.lab.timeouts.known_law.PARAMETERS", 8)
     first_fifty(seeds=2, first_seed=7)
     assert seeds == list(range(7, 7 + 22))
 

@@ -126,7 +126,11 @@ def _advise(state: State, pool: str, bag: Bag, counts: Counts) -> Advice | None:
     run_s = _run_s(bag) if bag.shape is None else 0.0
     steps = sketch.curve(rules)
     decision = sketch.best_timeout(prior_s=PRIOR_S, floor_s=FLOOR_S, cap_s=CAP_S, run_s=run_s, rules=rules, steps=steps)
-    return Advice(pool, bag.rules.name, replace(decision, running=len(silent_s)), sketch.quantile(0.95, rules, steps))
+    of_pool = counts is state.learned.latencies.pools.get(pool)
+    if decision.basis == "prior" and known is not None and known.decision.of_pool and not of_pool:
+        return None  # what the pool has taught is better than nothing, until enough of the bag have come back
+    decision = replace(decision, running=len(silent_s), of_pool=of_pool)
+    return Advice(pool, bag.rules.name, decision, sketch.quantile(0.95, rules, steps))
 
 
 def _silent_s(state: State, pool: str, bag: Bag) -> list[float]:

@@ -30,6 +30,14 @@ class OfLogarithm(NumericLaw, frozen=True):
         with np.errstate(divide="ignore"):
             return as_array(getattr(stats, self.dist)(**dict(self.args)).sf(np.log(as_array(t))))
 
+    def logpdf(self, t: ArrayLike) -> Array:
+        from scipy import stats
+
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(as_array(t))
+            found = getattr(stats, self.dist)(**dict(self.args)).logpdf(logs) - logs
+        return as_array(np.where(np.isfinite(logs), found, -np.inf))
+
     def knots(self) -> Array:
         return np.concatenate([[0.0], np.geomspace(1e-6, 1e10, 3000)])
 
@@ -44,6 +52,10 @@ class Mixture(NumericLaw, frozen=True):
 
     def sf(self, t: ArrayLike) -> Array:
         return self.share * self.first.sf(t) + (1 - self.share) * self.second.sf(t)
+
+    def logpdf(self, t: ArrayLike) -> Array:
+        with np.errstate(divide="ignore"):
+            return as_array(np.log(self.share * self.first.pdf(t) + (1 - self.share) * self.second.pdf(t)))
 
     def knots(self) -> Array:
         return np.concatenate([[0.0], np.geomspace(1e-4, 1e6, 3000)])

@@ -63,6 +63,8 @@ class Decision(Struct, frozen=True, array_like=True):
     """Attempts that are still silent, and count with their age so far; not among `samples`."""
     laws: tuple[str, ...] = ()
     """Fitted laws that chose beside the curve, the likeliest first."""
+    of_pool: bool = False
+    """It rests on all attempts of the pool, because too few of the bag have come back."""
 
     def for_attempt(self, number: int) -> float:
         """The timeout of the n-th attempt of the pool; a few wait longer so that the tail stays known."""
@@ -80,7 +82,8 @@ class Decision(Struct, frozen=True, array_like=True):
         if self.basis == "prior":
             return f"{self.came_back:.0f} of {self.needed} attempts have come back; until then the stated prior holds"
         because = (
-            f"{self.samples - self.given_up} finished, {self.running} silent and {self.given_up} lost attempts, "
+            f"{self.samples - self.given_up} finished, {self.running} silent and {self.given_up} lost attempts"
+            f"{' of the whole pool' if self.of_pool else ''}, "
             f"{self.lost:.1%} not back; expected {_s(self.expected_s)}, "
             f"with half the timeout {_s(self.half_s)}, with twice {_s(self.double_s)}"
         )

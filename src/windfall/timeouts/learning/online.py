@@ -224,8 +224,13 @@ class Sketch(Counts):
 
 
 def is_stale(decision: Decision, counts: Counts) -> bool:
-    """Whether enough was learned since to decide again: more attempts, or a drift."""
-    return counts.drifts != decision.drifts or counts.samples >= (1 + MORE_ATTEMPTS) * decision.samples + 1
+    """Whether enough was learned since to decide again: more attempts, or a drift.
+
+    Fewer attempts than the decision rests on: it was made by the counts of the pool, and the class has its own now.
+    """
+    if counts.drifts != decision.drifts or counts.samples < decision.samples:
+        return True
+    return counts.samples >= (1 + MORE_ATTEMPTS) * decision.samples + 1
 
 
 def _finite(value: float) -> float | None:

@@ -74,6 +74,23 @@ def test_when_just_enough_came_back_the_prior_that_still_holds_is_shown():
     assert sent_deadline_s(hand, "a") == timeouts.PRIOR_S
 
 
+def test_a_new_bag_in_a_known_pool_rests_on_the_pool_until_enough_of_its_own_have_come_back_and_then_on_these():
+    hand = Hand(lease_s=1e6)
+    hand.ask("b", want=0)
+    hand.submit(100)
+    teach(hand, 100, latency_s=400)
+    bag = hand.submit(200, name="new")
+    teach(hand, LEAST - 2, latency_s=100)
+    (shown,) = timeouts.all_shown(hand.state, bag="new")
+    assert shown["finished"] > 90 and "lost attempts of the whole pool" in shown["because"]
+    assert shown["timeout_s"] > 400
+    teach(hand, 4, latency_s=100)
+    (shown,) = timeouts.all_shown(hand.state, bag="new")
+    assert LEAST <= shown["finished"] <= LEAST + 2 and "of the whole pool" not in shown["because"]
+    assert shown["timeout_s"] < 150
+    assert bag.number == 2 and save(load(save(hand.state))) == save(hand.state)
+
+
 def test_a_silent_attempt_is_given_up_at_the_learned_time_and_teaches_in_its_turn():
     hand = Hand(lease_s=1e6)
     hand.ask("b", want=0)
