@@ -85,20 +85,30 @@ def _start_winners(
     host_of = dict(found.admitted)
     for name, one in sorted(asked.items(), key=lambda item: not request_of(item[1]).tags):
         why = f"{_bids(site, one)}; {_costs(found.price_microusd_per_h / 1e6)}"
-        placement = _place(scratch, one, host_of[name]) if name in host_of else None
+        leaving = [identity for identity, winner in found.displaced if winner == name]
+        placement = _place(scratch, one, host_of[name], leaving) if name in host_of else None
         if placement is not None and placement.host:
             placement.why = [why, *placement.why]
             settled.placed.append(placement)
         elif one.number == settled.number:
-            settled.denied.append((one.number, [why, "it waits for room, or for a lower price"]))
+            settled.denied.append((one.number, [why, _waits_for(one)]))
 
 
-def _place(scratch: Scratch, one: Instance, host: str) -> Placement:
+def _place(scratch: Scratch, one: Instance, host: str, leaving: Sequence[str]) -> Placement:
+    """`leaving`: who makes way for it there."""
     request = request_of(one)
     if not request.tags:
         return scratch.place(one.number, request)
     scratch.put(host, one.number, request)
-    return Placement(one.number, host, why=[f"{host} has room"])
+    why = f"{', '.join(leaving)} makes way on {host}" if leaving else f"{host} has room"
+    return Placement(one.number, host, why=[why])
+
+
+def _waits_for(one: Instance) -> str:
+    tags = request_of(one).tags
+    if tags:
+        return f"it waits for room on hosts with {', '.join(tags)}, for lower bids there, or for a lower price"
+    return "it waits for room, or for a lower price"
 
 
 def waits(site: SiteState, one: Instance) -> list[str]:
@@ -106,7 +116,7 @@ def waits(site: SiteState, one: Instance) -> list[str]:
     if site.bid_usd(one) is None:
         return []
     price = "the market has not been cleared yet" if site.price_usd is None else _costs(site.price_usd)
-    return [f"{_bids(site, one)}; {price}", "it waits for room, or for a lower price"]
+    return [f"{_bids(site, one)}; {price}", _waits_for(one)]
 
 
 def outbid(site: SiteState, price_usd: float | None) -> str:

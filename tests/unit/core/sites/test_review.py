@@ -124,6 +124,7 @@ def test_a_bid_tied_to_a_tag_takes_the_place_of_a_lower_one_on_its_hosts_though_
     assert ending[0].text == (
         f"it bids $0.02 an hour for 1 vCPU; lab-{tied.number} bids more and may run only on hosts like this one"
     )
+    assert tied.why[1] == f"lab-{ending[0].number} makes way on x"
     assert hand.site.price_usd == 0.0, "there is room for all bids on the site"
     hand.settle()
     assert tied.state == "running" and hand.review().leaving == []
@@ -132,7 +133,7 @@ def test_a_bid_tied_to_a_tag_takes_the_place_of_a_lower_one_on_its_hosts_though_
 def test_a_bid_tied_to_a_tag_waits_behind_higher_ones_and_leaves_the_room_elsewhere_to_others():
     hand, low = with_a_gpu_host()
     tied = hand.bid(0.01, tags=["gpu"])
-    assert tied.state == "waiting"
+    assert tied.state == "waiting" and tied.why[1].startswith("it waits for room on hosts with gpu, for lower bids")
     others = [hand.bid(0.005), hand.bid(0.005)]
     assert {one.host for one in others} == {"y"} and hand.site.price_usd == 0.0
     assert {one.state for one in low} == {"running"} and tied.state == "waiting"
