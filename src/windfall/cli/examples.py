@@ -49,7 +49,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "host list": ("windfall host list", "windfall host list --json"),
     "host unblock": ("windfall host unblock node7", "windfall host unblock node7 --json"),
     "lab": ("windfall lab --list", "windfall lab opie --quick"),
-    "lab hads": ("windfall lab hads --seeds 5", "windfall lab hads --out figures --json"),
+    "lab hads": ("windfall lab hads --seeds 20 --seed 500000 --in-boot", "windfall lab hads --out figures --json"),
     "lab opie": ("windfall lab opie --quick", "windfall lab opie --out figures"),
     "lab scs": ("windfall lab scs --sets 2 --hours 10", "windfall lab scs --out figures --json"),
     "lab spot": ("windfall lab spot --starts 10", "windfall lab spot --seed 7 --json"),

@@ -32,10 +32,15 @@ BASELINES = ("hads-as-printed", "windfall", "on-demand")
 @click.option(
     "--planner", "planners", multiple=True, metavar="NAME", help="Only this one; may be repeated. Default: all."
 )
+@click.option("--seed", "first_seed", default=0, show_default=True, type=click.IntRange(0), help="First seed.")
+@click.option("--in-boot", is_flag=True, help="Only table 11, all in a world where machines hibernate while they boot.")
 @click.option("--jobs", type=click.IntRange(1), help="Processes. Default: all cores.")
 @click.option("--fresh", is_flag=True, help="Delete earlier results; otherwise they are used again.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON document.")
-def command(out: Path, seeds: int, planners: Sequence[str], jobs: int | None, fresh: bool, as_json: bool) -> None:
+def command(
+    out: Path, seeds: int, planners: Sequence[str], first_seed: int, in_boot: bool, jobs: int | None, fresh: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Run the experiments of HADS again with every planner: a bag with a deadline on machines that may hibernate.
 
     Three jobs, five scenarios of hibernation, 200 seeds of each, beside the paper's numbers. An interrupted run
@@ -53,7 +58,8 @@ def command(out: Path, seeds: int, planners: Sequence[str], jobs: int | None, fr
     if fresh:
         store.unlink(missing_ok=True)
     # Figure 6 and table 11 share some cases: run each once.
-    wanted = list({tuple(case.values()): case for case in all_cases(seeds, planners or tuple(PLANNERS))}.values())
+    made = all_cases(range(first_seed, first_seed + seeds), planners or tuple(PLANNERS), in_boot)
+    wanted = list({tuple(case.values()): case for case in made}.values())
     rows = [
         case | result for case, result in zip(wanted, cases.run("hads", wanted, one_case, store, jobs), strict=True)
     ]
@@ -65,28 +71,32 @@ def command(out: Path, seeds: int, planners: Sequence[str], jobs: int | None, fr
     click.echo(json.dumps(summary) if as_json else f"{text}\nwritten to {target}/")
 
 
-def all_cases(seeds: int, planners: Sequence[str]) -> Iterable[Row]:
-    """Table 10, then table 11 (our own also with a known market, and with hibernation in the boot), then figure 6."""
+def all_cases(seeds: range, planners: Sequence[str], in_boot: bool = False) -> Iterable[Row]:
+    """Table 10, then table 11 (our own also with a known market, and with hibernation in the boot), then figure 6.
+
+    `in_boot`: table 10 and all planners where machines hibernate while they boot, our own also with known rates.
+    """
     for job in JOBS:
         for planner in BASELINES:
             yield _case(job, 0.0, 0.0, "", planner, 0)
         yield _case(job, 0.0, 0.0, "on-demand prices", "hads-as-printed", 0)
     for planner in planners:
-        for seed in range(seeds):
-            for job in JOBS:
-                for k_h, k_r in SCENARIOS.values():
-                    yield _case(job, k_h, k_r, "", planner, seed)
+        yield from _table_11(seeds, "in boot" if in_boot else "", planner)
     if "windfall" in planners:
-        for market in ("known", "in boot"):
-            for seed in range(seeds):
-                for job in JOBS:
-                    for k_h, k_r in SCENARIOS.values():
-                        yield _case(job, k_h, k_r, market, "windfall", seed)
-    for planner in FIGURE_6_PLANNERS:
-        for seed in range(max(2, seeds // 4) if planner in planners else 0):
+        for market in ("in boot, known",) if in_boot else ("known", "in boot"):
+            yield from _table_11(seeds, market, "windfall")
+    for planner in () if in_boot else FIGURE_6_PLANNERS:
+        for seed in seeds[: max(2, len(seeds) // 4)] if planner in planners else ():
             for k_r in FIGURE_6_K_R:
                 for k_h in FIGURE_6_K_H:
                     yield _case("J553", k_h, k_r, "", planner, seed)
+
+
+def _table_11(seeds: range, market: str, planner: str) -> Iterable[Row]:
+    for seed in seeds:
+        for job in JOBS:
+            for k_h, k_r in SCENARIOS.values():
+                yield _case(job, k_h, k_r, market, planner, seed)
 
 
 def _case(job: str, k_h: float, k_r: float, market: str, planner: str, seed: int) -> Row:

@@ -26,7 +26,12 @@ from windfall.planning.contract import SPOT
 from windfall.planning.hads.primary import primary, spot_deadline_s, worst_makespan_s
 
 Row = dict[str, Any]
-MARKETS = {"": "", "known": " (market known)", "in boot": " (hibernation in the boot too)"}
+MARKETS = {
+    "": "",
+    "known": " (market known)",
+    "in boot": " (hibernation in the boot too)",
+    "in boot, known": " (hibernation in the boot too, market known)",
+}
 PROCEDURES = {
     "recovered": "woke again",
     "stolen": "work stealing",

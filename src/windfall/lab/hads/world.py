@@ -111,7 +111,7 @@ def one_case(case: dict[str, Any]) -> dict[str, Any]:
     if market == "on-demand prices":
         chosen = on_demand_prices()
     else:
-        chosen = supplies(case["k_h"], case["k_r"], in_boot=market == "in boot", known=market == "known")
+        chosen = supplies(case["k_h"], case["k_r"], in_boot="in boot" in market, known="known" in market)
     outcome = run_bag(job(case["job"]), chosen, DEADLINE_S, case["planner"], case["seed"], keep=keep)
     return _row(outcome) | counts
 
