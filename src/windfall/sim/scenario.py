@@ -168,6 +168,8 @@ class Bag(Struct, frozen=True, kw_only=True):
     """(task, attempt, machine, seconds): when a replayed log handed out attempts; they begin no sooner there."""
     at_waking: tuple[tuple[int, int, float], ...] = ()
     """(task, attempt, seconds): attempts of a replayed log, and how soon after their machine woke their result came."""
+    cancelled_s: float | None = None
+    """When what is left of it is cancelled, as in a replayed log."""
 
 
 class SharedFleet(Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from windfall.core.events import (
     FleetCreated,
     HostAsked,
     HostDrained,
+    JobCancelled,
     JobSealed,
     JobShaped,
     JobSubmitted,
@@ -204,6 +205,11 @@ class World:
         driver.submit(JobSealed(driver.now, job))
         self._unfinished.append(job)
         self._to_come.remove(work)
+        if work.bag.cancelled_s is not None:
+            driver.at(max(driver.now, work.bag.cancelled_s), self._cancel_job, job)
+
+    def _cancel_job(self, job: int) -> None:
+        self.driver.submit(JobCancelled(self.driver.now, job))
 
     def _cut_off(self, gap: Gap) -> None:
         self.cut_off_until = max(self.cut_off_until, gap.at_s + gap.lasts_s)

@@ -359,6 +359,16 @@ def test_machines_of_a_job_that_has_ended_are_given_back_while_another_job_runs_
     assert len(ended) == 2 and max(ended) < fitted.jobs[1].finished_s - fitted.began_s + 0.2
 
 
+def test_a_job_that_was_cancelled_is_cancelled_in_the_replay_and_the_other_one_is_replayed_as_it_was():
+    """A live run: a bag on spot machines is cancelled after 14 s, and a workflow takes their place."""
+    fitted = live("first-of-two-jobs-cancelled")
+    rows = answer(fitted, [run(fitted.scenario([]), 1)[0]], changed=False)
+    cancelled, other = rows["jobs"]
+    assert abs(cancelled["off_by"]) < 0.001 and abs(other["off_by"]) < 0.001
+    assert (cancelled["cost_off_by"], other["cost_off_by"]) == (0.0, 0.0)
+    assert "(cancelled)" in rows["lines"][0] and "(cancelled)" not in rows["lines"][1]
+
+
 def test_the_log_of_a_replay_is_written_where_it_is_asked_for(tmp_path, monkeypatch):
     monkeypatch.setattr(replay, "fit", lambda _: live("woke-before-it-was-told"))
     result = CliRunner().invoke(simulate, ["--replay", str(tmp_path), "--log", str(tmp_path / "log")])

@@ -63,6 +63,7 @@ class Fitted(SeenLog):
 
     def scenario(self, changes: list[str]) -> Scenario:
         scenario = check(change(self.document(), changes), Path("replay.toml"))
+        scenario = replace(scenario, bags=tuple(self._as_cancelled(bag) for bag in scenario.bags))
         if any(what.startswith("bag") for what in changes):
             return replace(scenario, bags=tuple(self._shaped(bag) for bag in scenario.bags))
         if changes or not self._plans_hold():
@@ -93,6 +94,11 @@ class Fitted(SeenLog):
         took_s = [took.seconds for took in self.plans_took]
         return same_numbers and timed and bool(took_s) and float(np.median(took_s)) > 0.0
 
+    def _as_cancelled(self, bag: Bag) -> Bag:
+        """What somebody cancelled is cancelled at the same time."""
+        cancelled_s = self._job_of(bag).cancelled_s
+        return bag if cancelled_s is None else replace(bag, cancelled_s=cancelled_s - self.began_s)
+
     def _as_run(self, bag: Bag) -> Bag:
         """Each task of a job that is done runs as long as it did, beyond a law that only knows how often."""
         job = self._job_of(bag)
@@ -108,7 +114,7 @@ class Fitted(SeenLog):
         job = self._job_of(bag)
         least_s = job.second_s | {key: LONGER_THAN_SEEN * cut_s for key, cut_s in job.cut_s.items()}
         unfinished = tuple((*key, seconds) for key, seconds in least_s.items())
-        run_times_s = tuple(job.held_of[task] for task in range(job.tasks))
+        run_times_s = tuple(job.held_by_task())
         at_waking = tuple(job.at_waking)
         sent = tuple((*key, machine, t - self.began_s) for key, (machine, t) in job.sent_of.items())
         return replace(
@@ -251,13 +257,14 @@ def answer(fitted: Fitted, outcomes: list[RunOutcome], changed: bool) -> dict[st
         times = [bag.turnaround_s for bag in bags if bag.turnaround_s is not None]
         if not times:
             continue
-        complete = job.done == job.tasks
+        complete = job.done == job.tasks or job.cancelled_s is not None
         took = _Compared(interval(times), job.turnaround_s if complete else None)
         row: dict[str, Any] = {
             "job": number, "name": job.name, "predicted_s": took.predicted, "actual_s": took.actual,
             "off_by": took.off_by,
         }  # fmt: skip
-        line = f"  job {number} '{job.name}': {took.say(changed, '{:,.1f} s')}"
+        cancelled = " (cancelled)" if job.cancelled_s is not None else ""
+        line = f"  job {number} '{job.name}'{cancelled}: {took.say(changed, '{:,.1f} s')}"
         if job.cost_usd is not None and fitted.clouds:
             cost = _Compared(interval([bag.cost_usd for bag in bags]), job.cost_usd if complete else None)
             row |= {"predicted_usd": cost.predicted, "actual_usd": cost.actual, "cost_off_by": cost.off_by}

@@ -18,6 +18,7 @@ from windfall.core.decisions import ACCEPTED, HostAnswered, TimeJudged
 from windfall.core.engine import Engine
 from windfall.core.events import (
     HostAsked,
+    JobCancelled,
     JobRules,
     JobSealed,
     JobSubmitted,
@@ -102,6 +103,8 @@ class SeenJob(Struct):
     """The place of each task's class among `classes`."""
     edges: tuple[tuple[int, int], ...] = ()
     """Of a workflow: (parent, child)."""
+    cancelled_s: float | None = None
+    """When somebody cancelled what was left of it."""
 
     def class_of(self, task: int) -> TaskClass:
         known = task < len(self.classes_of) and self.classes_of[task] < len(self.classes)
@@ -122,12 +125,20 @@ class SeenJob(Struct):
 
     @property
     def is_timed(self) -> bool:
-        """Whether it rents, and is known for how long each of its tasks had a slot."""
-        return self.rents and len(self.held_of) == self.tasks
+        """Whether it rents, and is known for how long each of its tasks had a slot; of a cancelled one, those done."""
+        known = len(self.held_of)
+        return self.rents and (known == self.tasks or (known > 0 and self.cancelled_s is not None))
+
+    def held_by_task(self) -> list[float]:
+        """For how long each task had its slot; one that did not end, as long as the median of the others."""
+        usual = float(np.median(list(self.held_of.values())))
+        return [self.held_of.get(task, usual) for task in range(self.tasks)]
 
     @property
     def turnaround_s(self) -> float:
-        return self.finished_s - self.submitted_s
+        """Seconds from its submission to its last result, or to its cancelling."""
+        ended_s = self.finished_s if self.cancelled_s is None else self.cancelled_s
+        return ended_s - self.submitted_s
 
 
 class SeenHost(Struct):
@@ -201,6 +212,9 @@ def read_into(fitted: SeenLog, records: Iterator[Record]) -> None:
         elif isinstance(event, JobSealed):
             fitted.began_s = min(fitted.began_s, t)
             _sealed(fitted, state, event.job)
+        elif isinstance(event, JobCancelled):
+            if event.tasks is None and event.job in fitted.jobs:
+                fitted.jobs[event.job].cancelled_s = t
         elif isinstance(event, HostAsked):
             _asked(fitted, event, decided, sent, state)  # type: ignore[arg-type]
         elif isinstance(event, ResultsReported):
