@@ -6,6 +6,7 @@ from tests.support.engine.hand import Hand
 from windfall.core.events import JobRetried, Key, Result, ResultsReported, TaskClass
 from windfall.core.explain.memory import memory_of
 from windfall.core.state.snapshot import load, save
+from windfall.server.queries.status import recovered
 from windfall.wire.messages import CAUSES
 
 MIB = 1 << 20
@@ -50,6 +51,16 @@ def test_a_host_is_not_blamed_for_a_task_that_asked_for_too_little():
     report(hand, "b", again, "done", rss_mb=150)
     assert bag.state == "done"
     assert hand.state.host("a").record.failed == 0 and hand.state.host("a").record.error_rate == 0
+
+
+def test_a_task_that_was_done_with_more_memory_is_among_those_that_failed_at_first():
+    hand = Hand()
+    bag = hand.submit(2, [TaskClass(memory_bytes=100 * MIB)])
+    (key,) = hand.tasks("h", memory_mb=4096)
+    report(hand, "h", key, "oom", rss_mb=100)
+    while keys := hand.tasks("h", memory_mb=4096):
+        report(hand, "h", keys[0], "done", rss_mb=50)
+    assert bag.state == "done" and recovered(bag, 10) == [key[1]]
 
 
 def test_where_no_host_says_how_much_memory_it_has_death_by_memory_is_charged():
