@@ -36,17 +36,15 @@ from windfall.planning.contract import BAG, FLEET, WORKFLOW, Planner
 from windfall.planning.registry import FLEET_PLANNERS, PLANNERS, planner_named
 from windfall.policy import compile_policies
 from windfall.sim.clouds.machines import Provider
-from windfall.sim.hosts import checkpoints
-from windfall.sim.hosts.host import Ground, Host, Running
+from windfall.sim.hosts.attempts import DONE_CODE, EXIT_CODE, begin
+from windfall.sim.hosts.host import Ground, Host
 from windfall.sim.hosts.pools import AskedPool, PoolKeeper, rules_of
 from windfall.sim.hosts.saving import Saver
 from windfall.sim.hosts.sites import OwnedSite
-from windfall.sim.inputs.laws import rounded
 from windfall.sim.scenario import Drain, Gap, Scenario
 from windfall.sim.work import Work, submissions
-from windfall.wire.messages import CAUSES, DONE, EXIT, LOST, NO_WORK, PREEMPTED
+from windfall.wire.messages import CAUSES, LOST, NO_WORK, PREEMPTED
 
-DONE_CODE, EXIT_CODE = CAUSES.index(DONE), CAUSES.index(EXIT)
 LOST_CODE, PREEMPTED_CODE = CAUSES.index(LOST), CAUSES.index(PREEMPTED)
 RETRY_S, RETRY_MAX_S = 10.0, 300.0
 """Back-off of a host that cannot reach the server."""
@@ -555,44 +553,10 @@ class World:
         host.idle_since = inf
         while queue and len(running) < slots:
             key = queue.pop(0)
-            running[key] = begun = self._begin(host, key)
+            running[key] = begun = begin(self, host, key)
             at(begun.end_s, self._ends, host, host.epoch, key)
             if begun.saves is not None:
                 self.saver.plan(host, key, begun)
-
-    def _begin(self, host: Host, key: Key) -> Running:
-        """Begin an attempt. Its run time and its end are drawn now and hold unless it is interrupted."""
-        job, task, attempt = key
-        work, ground = self.jobs[job], host.pool
-        pool, now = ground.pool, self.driver.now
-        now = now if now > host.warm_t else host.warm_t
-        if work.sent and host.offer is not None:
-            now = work.begins_s(task, attempt, host.index, now)
-        if host.black_hole:
-            return Running(now, now + pool.black_hole_after_s, 0.0, EXIT_CODE)
-        work_s = work.run_s(task)
-        if work.unfinished:
-            work_s = max(work_s, work.unfinished.get((task, attempt), 0.0))
-        cpu_s = work_s / (host.speed if host.offer is None else host.offer.speed_for(work.class_of(task)))
-        if pool.stragglers and work.drag(task, attempt) < pool.stragglers:
-            cpu_s *= max(1.0, ground.drag(work.drag(task, -attempt)))
-        saves = None
-        if work.bag.checkpoint_mb and cpu_s > 0:
-            saved_s = self.saver.saved.get((job, task), 0.0)
-            bag = work.bag
-            every_s = host.every_s.pop(key, bag.checkpoint_every_s)
-            cpu_s, saves = checkpoints.begin(work_s, cpu_s, saved_s, bag.checkpoint_mb, every_s)
-        cause = DONE_CODE
-        if host.errors and work.luck(task, attempt) < host.errors:
-            cause = EXIT_CODE
-            cpu_s *= work.moment(task, attempt)
-        wall_s = cpu_s
-        if ground.notes_presence:
-            presence = host.presence
-            if pool.presence_of == "attempt":
-                presence = max(0.01, min(1.0, ground.presence(work.delay(task, attempt))))
-            wall_s = cpu_s / presence
-        return Running(now, now + rounded(wall_s), cpu_s, cause, 0.0, saves)
 
     def _end(self, host: Host, epoch: int, key: Key) -> None:
         if host.epoch != epoch:
