@@ -6,17 +6,22 @@ machine only the ratio is meaningful.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import multiprocessing
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -170,6 +175,45 @@ def interleaved(rounds: int, ours: Callable[[], float], peer: Callable[[], float
         mine.append(ours())
     show("")
     return mine, theirs
+
+
+T = TypeVar("T")
+
+
+def apart(work: Callable[..., T], *args: Any) -> T:
+    """Call it in a process of its own: memory belongs to a process, and one run must not warm up the next.
+
+    The process never sees Ctrl-C, not even while its interpreter starts: we end it.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    resource_tracker.ensure_running()  # first: it lets Ctrl-C through again once it has started
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with spawn.Pool(1) as pool:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            return pool.apply(work, args)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def run_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+    """`asyncio.run` in a thread: Ctrl-C cancels the coroutine, and is not raised in the midst of any of its tasks."""
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = []
+
+    async def main() -> T:
+        task = asyncio.create_task(coroutine)
+        running.append((asyncio.get_running_loop(), task))
+        return await task
+
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(lambda: asyncio.run(main()))
+        try:
+            return future.result()
+        except BaseException:
+            for loop, task in running:
+                if not future.done():
+                    loop.call_soon_threadsafe(task.cancel)
+            raise
 
 
 def show(text: str) -> None:

@@ -6,7 +6,6 @@ hosts. The floor is the same page of a job with ten tasks. Touches: the clock, a
 
 from __future__ import annotations
 
-import asyncio
 import json
 import tempfile
 import time
@@ -14,7 +13,7 @@ from typing import Any
 
 import click
 
-from windfall.bench.harness import report
+from windfall.bench.harness import report, run_loop
 
 GOAL_S = 1.0
 MACHINES = 200
@@ -167,7 +166,7 @@ def command(ctx: click.Context, tasks: int, hosts: int, rounds: int, as_json: bo
       windfall bench console
       windfall bench console --tasks 100000 --rounds 1
     """
-    found = asyncio.run(measure(tasks, hosts, rounds))
+    found = run_loop(measure(tasks, hosts, rounds))
     document: dict[str, Any] = {"tasks": tasks, "hosts": hosts}
     for page, times in found.items():
         document[f"{page}, ms"] = 1e3 * times["large"]

@@ -7,18 +7,15 @@ server takes that starts with this state. Touches processes, a temporary file, a
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import click
 
-from windfall.bench.harness import report, show
+from windfall.bench.harness import apart, report, show
 from windfall.cli.show.output import plot_file
 
 SHARES = (0.04, 0.2, 1.0)
@@ -99,14 +96,7 @@ def measured(case: Case) -> dict[str, Any]:
     """What a world of this size costs the engine, and what its state takes."""
     with TemporaryDirectory(prefix="windfall-bench-") as folder:
         path = str(Path(folder) / "snapshot")
-        return _apart(simulate, case, path) | _apart(start, path)
-
-
-def _apart(work: Callable[..., dict[str, Any]], *args: Any) -> dict[str, Any]:
-    """In a process of its own: memory belongs to a process."""
-    spawn = multiprocessing.get_context("spawn")
-    with spawn.Pool(1, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:  # Ctrl-C is for us
-        return pool.apply(work, args)
+        return apart(simulate, case, path) | apart(start, path)
 
 
 def simulate(case: Case, path: str) -> dict[str, Any]:

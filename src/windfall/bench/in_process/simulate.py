@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import resource
-import signal
 import time
 from typing import Any
 
 import click
 
-from windfall.bench.harness import report, show
+from windfall.bench.harness import apart, report, show
 
 HOSTS = {"egee": 4000, "osg": 3500, "madison": 1200, "campus": 1200, "cluster": 100, "volunteers": 15000}
 TASKS = 2_200_000
@@ -33,7 +31,7 @@ def command(scale: float, growth: bool, as_json: bool) -> None:
     measured = []
     for tasks, hosts in GROWTH if growth else GROWTH[-1:]:
         show(f"{tasks:g} of the tasks on {hosts:g} of the hosts")
-        measured.append(_measure_apart(scale * tasks, scale * hosts))
+        measured.append(apart(measure, scale * tasks, scale * hosts))
     show("")
     document: dict[str, Any] = {"bench": "simulate"} | measured[-1]
     if growth:
@@ -67,13 +65,6 @@ def table(runs: list[dict[str, Any]]) -> str:
         for run in runs
     ]
     return "\n".join(lines)
-
-
-def _measure_apart(tasks: float, hosts: float) -> dict[str, Any]:
-    """Measure in a process of its own: peak memory belongs to a process, and one run must not warm up the next."""
-    spawn = multiprocessing.get_context("spawn")
-    with spawn.Pool(1, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:  # Ctrl-C is for us
-        return pool.apply(measure, (tasks, hosts))
 
 
 def measure(tasks: float, hosts: float) -> dict[str, Any]:

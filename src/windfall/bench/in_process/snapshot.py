@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from windfall.bench.harness import report, show
+from windfall.bench.harness import report, run_loop, show
 from windfall.core.engine import Engine
 from windfall.core.events import (
     HostAsked,
@@ -120,7 +120,7 @@ def by_turns(tasks: int, hosts: int, rounds: int, rate: int, seconds: int) -> di
         has_snapshots = bool(number % 2)
         show(f"turn {number + 1} of {2 * rounds}, {'with' if has_snapshots else 'without'} snapshots")
         with TemporaryDirectory(prefix="windfall-bench-") as folder:
-            waits_ms, count = asyncio.run(_turn(Path(folder), tasks, hosts, rate, seconds, has_snapshots))
+            waits_ms, count = run_loop(_turn(Path(folder), tasks, hosts, rate, seconds, has_snapshots))
         taken += count
         waits[has_snapshots] += waits_ms
         found[has_snapshots].append(quantile(waits_ms, 0.99))
