@@ -53,6 +53,8 @@ class System(TypedDict):
     queues: Queues
     log_records: int
     records_behind_snapshot: int
+    takes_snapshot: bool
+    """A snapshot is being written."""
     jobs: int
     tasks: int
     hosts: int

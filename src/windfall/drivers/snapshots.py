@@ -69,11 +69,16 @@ class Snapshots:
         self._last_seq = self._pruned_seq = 0
         """The last record of the newest snapshot that was taken here; and below which the log has no heartbeats."""
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a snapshot is being written."""
+        return self.taking is not None and not self.taking.done()
+
     def copied_if_due(self) -> tuple[int, Copied] | None:
         """The number of the last record and a copy of the state after it, if a snapshot is due."""
         if self.behind.records < self._records and self.behind.size_bytes < self._bytes:
             return None
-        if self.taking is not None and not self.taking.done():
+        if self.is_under_way:
             return None
         self.behind = Grown()
         try:

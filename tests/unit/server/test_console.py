@@ -209,6 +209,7 @@ def test_the_server_tells_about_itself(server):
         "what": "", "count": 2, "mean_s": 49.502, "half_s": 0.005, "most_s": None,
     }  # fmt: skip
     assert told["queues"]["hosts_waiting_for_work"] == 0 and told["memory_bytes"] > 1e6
+    assert told["takes_snapshot"] is False
     assert "windfall_loop_seconds_count" in ask(server, "GET", "/metrics", token=server.token)[2].decode()
 
 

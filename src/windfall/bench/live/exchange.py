@@ -20,6 +20,9 @@ from windfall.errors import WindfallError
 TURN_S, PAUSE_S = 0.25, 0.025
 """Seconds of exchanges, and then of bare requests; and before each: at real-time priority a processor that is busy for
 0.95 of a second is taken away."""
+SNAPSHOTS, SNAPSHOTS_WITHIN_S, SLICE_S = 2, 60.0, 0.5
+"""Snapshots to wait for at a given rate, and for how long; between slices the server is asked whether one is under
+way."""
 
 
 class Load:
@@ -66,13 +69,18 @@ def pull(running: Live, hosts: int, **wanted: Any) -> dict[str, Any]:
 @click.option("--hosts", default=25_000, show_default=True, help="Simulated workers.")
 @click.option("--seconds", default=10.0, show_default=True, help="How long each of the two parts lasts.")
 @click.option("--rate", default=2000.0, show_default=True, help="Exchanges a second of the second part.")
+@click.option("--snapshots", is_flag=True, help="Go on at this rate until two snapshots were taken; a minute at most.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-def command(hosts: int, seconds: float, rate: float, as_json: bool) -> None:
+def command(hosts: int, seconds: float, rate: float, snapshots: bool, as_json: bool) -> None:
     """Exchange as fast as the server answers, then at a given rate for its latency.
 
-    Turns of exchanges alternate with turns of bare requests; the median of their ratios is told.
+    Turns of exchanges alternate with turns of bare requests; the median of their ratios is told. With --snapshots also
+    how long exchanges take while the server writes a snapshot of a job of two million tasks.
 
-    Example: windfall bench exchange --hosts 25000 --seconds 10 --json
+    \b
+    Example:
+      windfall bench exchange --hosts 25000 --seconds 10 --json
+      windfall bench exchange --hosts 300 --snapshots
     """
     with live() as running:
         cores = sorted(os.sched_getaffinity(0))
@@ -88,8 +96,46 @@ def command(hosts: int, seconds: float, rate: float, as_json: bool) -> None:
             turns = [by_turns(running, load) for _ in range(1 + max(1, round(seconds / (2 * TURN_S))))][1:]
             show(f"{rate:,.0f} a second")
             steady = load.part(seconds=seconds, want=1, rate=rate)
+            document = told(hosts, rate, turns, steady)
+            if snapshots:
+                document |= quantiles(*beside_snapshots(running, load, rate))
         show("")
-        report(told(hosts, rate, turns, steady) | {"server_mb": running.resident_bytes() / 1e6}, as_json)
+        report(document | {"server_mb": running.resident_bytes() / 1e6}, as_json)
+
+
+def beside_snapshots(running: Live, load: Load, rate: float) -> tuple[list[float], list[float], int]:
+    """Milliseconds from when exchanges were due to their answers: with no snapshot under way, and beside one; and how
+    many snapshots there were."""
+    alone: list[float] = []
+    beside: list[float] = []
+    taken, was_under_way, before = 0, False, _behind(running)[0]
+    until_s = time.monotonic() + SNAPSHOTS_WITHIN_S
+    while (taken < SNAPSHOTS or was_under_way) and time.monotonic() < until_s:
+        show(f"{rate:,.0f} a second, {taken} of {SNAPSHOTS} snapshots")
+        seen = load.part(seconds=SLICE_S, want=1, rate=rate, each=True)
+        behind, is_under_way = _behind(running)
+        # Fewer records than before lie behind the newest snapshot: one began, and has perhaps ended already.
+        began = behind < before
+        (beside if began or was_under_way or is_under_way else alone).extend(seen["latencies_ms"])
+        taken, was_under_way, before = taken + began, is_under_way, behind
+    return alone, beside, taken
+
+
+def _behind(running: Live) -> tuple[int, bool]:
+    """Records behind the newest snapshot, and whether one is being written."""
+    with running.client() as client:
+        system = client.transport.get("/v1/system")
+    return system["records_behind_snapshot"], system["takes_snapshot"]
+
+
+def quantiles(alone: list[float], beside: list[float], taken: int) -> dict[str, Any]:
+    """What half, 99 % and 99.9 % of the exchanges took at most, with no snapshot under way and beside one."""
+    found: dict[str, Any] = {"snapshots": taken}
+    for name, waits_ms in (("alone", sorted(alone)), ("beside_snapshot", sorted(beside))):
+        found[f"exchanges_{name}"] = count = len(waits_ms)
+        for share in (0.5, 0.99, 0.999) if count else ():
+            found[f"p{100 * share:g}_ms_{name}"] = waits_ms[min(count - 1, int(count * share))]
+    return found
 
 
 class Turn(NamedTuple):

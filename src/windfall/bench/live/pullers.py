@@ -119,7 +119,8 @@ class Pullers:
     async def part(self, wanted: dict[str, Any]) -> dict[str, Any]:
         """Ask for some seconds, or once with every worker, and return counts and latencies.
 
-        `bare`: requests that the server only has to read and answer, with the head and body of an exchange.
+        `bare`: requests that the server only has to read and answer, with the head and body of an exchange. At a `rate`
+        a latency counts from when the exchange was due: one that waits for a slow one before it has waited, too.
         """
         bare, once, want = bool(wanted.get("bare")), bool(wanted.get("once")), int(wanted.get("want", 0))
         rate = float(wanted.get("rate", 0))
@@ -135,14 +136,14 @@ class Pullers:
             due = time.perf_counter()
             while self._resting:  # one at least at the beginning: there are as many hosts as connections, or more
                 puller = self._resting.popleft()
-                asked = time.perf_counter()
+                since = due if interval_s else time.perf_counter()
                 if bare:
                     await connection.ask(BARE, self._heads, puller.secret, BODY)
                 else:
                     answer = await connection.ask(EXCHANGE, self._heads, puller.secret, puller.request(want))
                     tasks += puller.take(answer)
                 (asked_once if once else self._resting).append(puller)
-                latencies.append(time.perf_counter() - asked)
+                latencies.append(time.perf_counter() - since)
                 due = max(due + interval_s, time.perf_counter() - 1.0) if interval_s else time.perf_counter()
                 if due >= end and not once:
                     return
@@ -172,6 +173,7 @@ class Pullers:
             "p50_ms": 1000 * latencies[count // 2],
             "p99_ms": 1000 * latencies[min(count - 1, int(count * 0.99))],
             "max_ms": 1000 * latencies[-1],
+            "latencies_ms": [1000 * each for each in latencies] if wanted.get("each") else [],
         }
 
 

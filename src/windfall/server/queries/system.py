@@ -44,6 +44,7 @@ async def system(service: Service, request: Request) -> tuple[int, System]:
         },
         "log_records": state.seq,
         "records_behind_snapshot": driver.snapshots.behind.records,
+        "takes_snapshot": driver.snapshots.is_under_way,
         "jobs": len(state.bags),
         "tasks": sum(bag.total for bag in state.bags.values()),
         "hosts": len(state.hosts),
