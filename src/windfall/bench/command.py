@@ -26,7 +26,7 @@ BENCHES: dict[str, tuple[str, str, str]] = {
     "growth": (
         "windfall.bench.in_process.growth",
         "command",
-        "What a finished task costs the engine, by tasks, hosts and jobs.",
+        "What a finished task costs the engine, by tasks, hosts, machines and jobs.",
     ),
     "scale": (
         "windfall.bench.in_process.scale",

@@ -6,7 +6,7 @@ import json
 
 from click.testing import CliRunner
 
-from windfall.bench.in_process.growth import command, tens
+from windfall.bench.in_process.growth import command, tens, with_machines
 
 
 def test_each_size_is_ten_times_the_one_before():
@@ -14,14 +14,20 @@ def test_each_size_is_ten_times_the_one_before():
     assert tens(1, 9) == [1]
 
 
+def test_every_rented_machine_of_the_measured_state_holds_a_task():
+    _, state = with_machines(20)
+    hosts = [state.hosts.by_name[machine.host_name] for machine in state.fleet.machines.values()]
+    assert [len(host.held) for host in hosts] == [1] * 20
+
+
 def test_each_size_is_measured_and_drawn(tmp_path):
     picture = tmp_path / "growth.svg"
-    ran = CliRunner().invoke(
-        command, ["--tasks", "100000", "--hosts", "1000", "--jobs", "10", "--out", str(picture), "--json"]
-    )
+    sizes = ["--tasks", "100000", "--hosts", "1000", "--machines", "100", "--jobs", "10"]
+    ran = CliRunner().invoke(command, [*sizes, "--out", str(picture), "--json"])
     assert ran.exit_code == 0, ran.output
     document = json.loads(ran.output.strip().splitlines()[-1])
-    assert {"us_with_100000_tasks", "us_with_1000_hosts", "us_with_1_jobs", "us_with_10_jobs"} <= set(document)
+    measured = {name.removeprefix("us_with_") for name in document if name.startswith("us_with_")}
+    assert measured == {"100000_tasks", "1000_hosts", "10_machines", "100_machines", "1_jobs", "10_jobs"}
     assert picture.read_text().startswith("<svg")
 
 
