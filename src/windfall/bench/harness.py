@@ -106,15 +106,18 @@ class Live:
         return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith(field))
 
     def kill_server(self) -> None:
-        server = self.processes.pop(0)
-        server.kill()
-        server.communicate()
+        self.server.kill()
+        self._await_end()
 
     def stop_server(self) -> None:
         """End the server in good order: it takes a snapshot."""
-        server = self.processes.pop(0)
-        server.terminate()
-        server.communicate()
+        self.server.terminate()
+        self._await_end()
+
+    def _await_end(self) -> None:
+        """Forgets the server only once it has ended: `close` waits for it if Ctrl-C comes before."""
+        self.server.communicate()
+        del self.processes[0]
 
     def close(self) -> None:
         """End the workers, then the server: it takes what they still have to say."""

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from windfall.bench.harness import apart, run_loop
+from windfall.bench.harness import Live, apart, run_loop
 
 
 def blocks_ctrl_c() -> bool:
@@ -47,3 +47,30 @@ def test_a_loop_returns_what_its_coroutine_returns():
         return 3
 
     assert run_loop(three()) == 3
+
+
+class Ending:
+    """A server that takes its time to end; Ctrl-C comes while it is waited for."""
+
+    def __init__(self) -> None:
+        self.waited = 0
+
+    def terminate(self) -> None:
+        pass
+
+    kill = terminate
+
+    def communicate(self, timeout: float | None = None) -> None:
+        self.waited += 1
+        if self.waited == 1:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("ends", [Live.stop_server, Live.kill_server])
+def test_a_server_that_is_still_ending_at_ctrl_c_is_waited_for_before_its_files_are_removed(ends, tmp_path):
+    running, server = Live(tmp_path), Ending()
+    running.processes.append(server)
+    with pytest.raises(KeyboardInterrupt):
+        ends(running)
+    running.close()
+    assert server.waited == 2
