@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from windfall.core.engine import Engine
 from windfall.core.events import AnyEvent, PlanProposed, ServerStarted, Settings
+from windfall.core.idle_hosts import IdleHosts
 from windfall.core.records import Record
 from windfall.core.state.agenda import Agenda
 from windfall.core.state.snapshot import load, save
@@ -81,6 +82,10 @@ class Simulated:
         """Fleets for which a planner is at work or will be called, and when."""
         self.carry_out: Callable[[Wishes], None] = _nobody
         """The world: it rents machines and starts workers."""
+        self.idle = IdleHosts(engine.policies)
+        self.wake: Callable[[str], None] = _nobody
+        """The world: a host that waits for work asks again."""
+        self._look_at = inf
         self.submit(ServerStarted(0.0, settings or Settings()))
         for told in told_plans:
             self.at(told.at_s, self._tell_plan)
@@ -106,7 +111,26 @@ class Simulated:
             self._carry_out(wishes(state))
         elif (wake_t := wake_at(state)) < self._timer_at:
             self._wake(wake_t)
+        if self.idle.since:
+            self.idle.heed(state, record)
+            self.look_at_idle()
         return record
+
+    def look_at_idle(self) -> None:
+        """Have hosts ask that wait for work, where there may be some for them."""
+        if self._saved is not None:
+            return
+        names, look_t = self.idle.look(self.state, self.now)
+        for name in names:
+            self.wake(name)
+        if look_t < self._look_at:
+            self._look_at = look_t
+            self.at(look_t, self._look, look_t)
+
+    def _look(self, look_t: float) -> None:
+        if look_t == self._look_at:
+            self._look_at = inf
+            self.look_at_idle()
 
     def _wake(self, t: float) -> None:
         self._timer_at = t
@@ -220,5 +244,5 @@ class Simulated:
             self.now = max(self.now, until)
 
 
-def _nobody(wanted: Wishes) -> None:
-    """A world without pools and providers carries nothing out."""
+def _nobody(wanted: object) -> None:
+    """A world without pools, providers and hosts carries nothing out."""

@@ -5,9 +5,9 @@ socket.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from functools import cached_property, partial
+from math import inf
 from typing import Any
 
 from windfall.bags.rendering import Made, Renderer, Rows
@@ -15,11 +15,12 @@ from windfall.bags.spec import JobSpec, decode_kept
 from windfall.bounds import MAX_WAIT_S
 from windfall.core.decisions import HostAnswered, JobLetGo, ResultsJudged
 from windfall.core.events import JobForgotten, Key, PoolSwitched
+from windfall.core.idle_hosts import IdleHosts
 from windfall.core.records import Record
 from windfall.core.state.jobs.bags import Bag, blocked_tasks
 from windfall.core.state.jobs.columns import CANCELLED, FAILED
 from windfall.core.state.state import State
-from windfall.core.wishes import jobs_touched, machines_to_wake, makes_work, wishes
+from windfall.core.wishes import jobs_touched, machines_to_wake, wishes
 from windfall.drivers.keepers.machines import MachineKeeper
 from windfall.drivers.keepers.pools import PoolKeeper
 from windfall.drivers.realtime import Realtime
@@ -79,12 +80,13 @@ class Service:
         self._classes_until = 1
         self._made: dict[Key, dict[str, list[Any]]] = {}
         self._hosts: dict[str, asyncio.Future[None]] = {}
-        self._host_queue: deque[str] = deque()
+        self.idle = IdleHosts(driver.engine.policies)
+        """The same hosts, as the rule sees them that says whom to wake."""
+        self._look_t = inf
         self._watchers: list[asyncio.Future[None]] = []
         self.versions: dict[int, int] = {}
         self.committed = driver.state.seq
         """The last record that is known to be durable."""
-        self._last_work_seq = 0
         self._arrivals: dict[str, int] = {}
         self.stopping = False
         self.tails: dict[int, float] = {}
@@ -243,16 +245,18 @@ class Service:
 
         What came up since the host asked (record `asked_seq`), while its record was being written, counts too.
         """
-        if self._last_work_seq >= asked_seq or self.stopping:
+        if self.idle.has_missed(asked_seq) or self.stopping:
             return
         earlier = self._hosts.pop(host, None)
         if earlier is not None and not earlier.done():
             earlier.set_result(None)
         future = self._hosts[host] = asyncio.get_running_loop().create_future()
-        self._host_queue.append(host)
+        self.idle.begin(host, asked_seq, self.now())
+        self._look_at_idle()
         await wait_for(future, seconds)
         if self._hosts.get(host) is future:
             del self._hosts[host]
+            self.idle.end(host)
 
     async def change(self, until: Callable[[], bool], seconds: float) -> None:
         """Return as soon as `until()` holds, looking after every commit, or when the time is over."""
@@ -277,8 +281,7 @@ class Service:
                 self._note_tails(decided, record.event.t)
             for job in jobs_touched(state, record):
                 versions[job] = seq
-            if makes_work(state, record):
-                self._last_work_seq = seq
+            self.idle.heed(state, record)
             if machines:
                 for machine in machines_to_wake(state, record):
                     self._wake(state.hosts[machine.host].name)
@@ -316,16 +319,26 @@ class Service:
         self._classes, self._classes_until = {}, 1
 
     def _wake_hosts(self) -> None:
-        """Wake as many waiting hosts as there are tasks for, the longest waiting first; and those to be told off."""
+        """Wake the waiting hosts that may be given something now, and those to be told off."""
         state = self.state
         for number in list(wishes(state).tell):
             self._wake(state.hosts[number].name)
-        if not state.bags.ready or not self._host_queue:
-            return
-        tasks = sum(bag.waiting for bag in state.bags.ready.values())
-        while tasks > 0 and self._host_queue:
-            if self._wake(self._host_queue.popleft()):
-                tasks -= 1
+        if self.idle.since:
+            self._look_at_idle()
+
+    def _look_at_idle(self) -> None:
+        names, look_t = self.idle.look(self.state, self.now())
+        for name in names:
+            self._wake(name)
+        if look_t < self._look_t:
+            self._look_t = look_t
+            asyncio.get_running_loop().call_later(max(0.0, look_t - self.now()), self._look, look_t)
+
+    def _look(self, look_t: float) -> None:
+        """Time alone has made work for waiting hosts, unless a look before this one was called for since."""
+        if look_t == self._look_t:
+            self._look_t = inf
+            self._look_at_idle()
 
     def _wake_pool(self, pool: str) -> None:
         """Hosts that wait for work hear at once that their pool is drained."""
@@ -336,6 +349,7 @@ class Service:
 
     def _wake(self, host: str) -> bool:
         future = self._hosts.pop(host, None)
+        self.idle.end(host)
         if future is None or future.done():
             return False
         future.set_result(None)

@@ -67,6 +67,7 @@ class Pool(Struct, frozen=True, kw_only=True):
     straggler_factor: RandomLaw
     report: str
     heartbeat_s: float
+    long_poll: bool
     poll_s: float
     poll_max_s: float
     price_usd: float

@@ -95,6 +95,7 @@ class World:
         self._asked: dict[str, AskedPool | OwnedSite] = {}
         """Pools and sites that start workers on request, by name."""
         self.driver.carry_out = self._carry_out
+        self.driver.wake = self._wake
         if scenario.clouds:
             self.provider = Provider(self, scenario.clouds, seed)
             self.provider.open()
@@ -320,6 +321,8 @@ class World:
             self.bills.append((host.rented_s, now, ground.pool.name, cost))
         host.here = host.polling = host.retrying = host.asking = host.ask_again = False
         host.epoch += 1
+        if ground.long_poll:
+            self.driver.idle.end(host.name)
 
     def lose(self, host: Host) -> None:
         """Lose all attempts that run on a host."""
@@ -400,6 +403,8 @@ class World:
             self._try_later(host)
             return
         host.retries = 0
+        if ground.long_poll:
+            driver.idle.end(host.name)
         if host.results:
             self._report(host)
         ground.books.exchanges += 1
@@ -411,7 +416,8 @@ class World:
             asked.ad = host.ad
         if ground.bundles:
             asked.room = host.room(want)
-        answer: HostAnswered = driver.submit(asked).decided  # type: ignore[assignment]
+        record = driver.submit(asked)
+        answer: HostAnswered = record.decided  # type: ignore[assignment]
         queue, running = host.queue, host.running
         host.tells_ad = answer.tell
         if answer.cancel:
@@ -432,6 +438,9 @@ class World:
             host.part = None
         if queue and len(running) < ground.slots:
             self._fill(host)
+        if ground.long_poll and len(running) < ground.slots and not answer.stop:
+            driver.idle.begin(host.name, record.seq, now)
+            driver.look_at_idle()
         if answer.gang is not None or answer.all_joined is not None:
             self._call_members(host)
         if answer.stop == SAVE:
@@ -442,6 +451,11 @@ class World:
             self._wait_for_work(host)
         if host.offer is not None and self.provider is not None:
             self.provider.asked(host)
+
+    def _wake(self, name: str) -> None:
+        """A host that waits for work may get some now."""
+        host = self._by_name[name]
+        self.driver.at(self.driver.now, self._retry, host, host.epoch)
 
     def _call_members(self, host: Host) -> None:
         """The other hosts of a task have news: on a live server they wait for an answer, and are woken."""

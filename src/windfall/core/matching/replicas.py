@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from math import ceil
-from typing import Any
+from math import ceil, inf
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from windfall.core.decisions import TAIL_REPLICA, Assigned, Units
-from windfall.core.events import TaskClass
+from windfall.core.events import Key, TaskClass
 from windfall.core.jobs.quorum import lacks_voters, may_try
 from windfall.core.matching.ads import Ad, bag_ad, job_ad
 from windfall.core.matching.bundles import is_ahead
@@ -28,6 +28,9 @@ from windfall.core.state.jobs.attempts import Attempt
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import DONE
 from windfall.core.state.state import State
+
+if TYPE_CHECKING:
+    from windfall.core.engine import Policies
 
 LOOKED_AT, LOOKED_AT_IN_ALL = 32, 128
 """Tasks of a bag, and of all bags, that one asking host makes us look at: an ask must not cost the length of a bag."""
@@ -167,9 +170,34 @@ def queued_for(
     return picked
 
 
+def to_come(state: State, policies: Policies) -> Iterator[tuple[float, Key]]:
+    """When the tasks of bags in their tails may get one more replica by being slow, each with its newest attempt.
+
+    A policy that says when is not foreseen: its tasks may get one at any time, as far as is known here.
+    """
+    looks = LOOKED_AT_IN_ALL
+    for bag in state.bags.replicable():
+        policy = policies.of(bag.rules.policies)
+        if bag.queues_replicas or not policy.may_replicate:
+            continue
+        explicit = "ReplicationRequirements" in policy.expressions
+        patience_s = None if explicit else slow_after_s(state, bag)
+        if patience_s is None and not explicit:
+            continue
+        for task, attempts in _candidates(bag, bag.rules.max_replicas or state.settings.max_replicas):
+            looks -= 1
+            if looks < 0:
+                return
+            yield -inf if patience_s is None else _slow_t(attempts, patience_s), (bag.number, task, attempts[-1].number)
+
+
 def _is_slow(attempts: tuple[Attempt, ...], t: float, patience_s: float | None) -> bool:
     """The newest attempt counts: a replica gets as long as the first had before there is another."""
-    return patience_s is not None and t - attempts[-1].sent >= patience_s
+    return patience_s is not None and _slow_t(attempts, patience_s) <= t
+
+
+def _slow_t(attempts: tuple[Attempt, ...], patience_s: float) -> float:
+    return attempts[-1].sent + patience_s
 
 
 def _comes_back(state: State, bag: Bag, task: int, attempt: Attempt) -> bool:

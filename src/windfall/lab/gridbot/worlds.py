@@ -65,6 +65,7 @@ def grid(name: str, hosts: int, scale: float, **more: Any) -> Json:
         "faulty": 0.02,
         "faulty_errors": 0.3,
         "heartbeat": "never",
+        "long_poll": False,
         "poll": "30s",
         "poll_max": "4m",
     } | more
@@ -81,6 +82,7 @@ def cluster(scale: float) -> Json:
         "name": "cluster",
         "hosts": max(1, round(100 * scale)),
         "heartbeat": "never",
+        "long_poll": False,
         "poll": "30s",
         "poll_max": "4m",
     }
@@ -103,6 +105,7 @@ def volunteers(hosts: int, scale: float, **more: Any) -> Json:
         "black_holes": 0.005,
         "report": "batch",
         "heartbeat": "never",
+        "long_poll": False,
         "poll": "5m",
         "poll_max": "2h",
     } | more

@@ -335,6 +335,7 @@ def _ground(cloud: Cloud, offer: Offer, seed: int, books: Books) -> Ground:
     raw = {"name": cloud.name, "hosts": 1, "slots": offer.cores, "memory_mb": memory_mb, "resources": offer.units}
     pool = schema.read_table(raw, schema.POOL, cloud.name)
     pool |= {"heartbeat_s": cloud.heartbeat_s, "poll_s": cloud.poll_s, "poll_max_s": cloud.poll_max_s}
+    pool["long_poll"] = False  # the provider wakes them, by the rule for machines
     ground = Ground(Pool(**pool), seed)
     ground.books, ground.warm_up_s = books, cloud.warm_up_s
     return ground

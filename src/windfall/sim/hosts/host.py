@@ -143,6 +143,7 @@ class Ground:
         self.books = Books()
         self.hold = pool.slots + (pool.prefetch or 0)
         self.slots, self.round_trip_s, self.reports_each = pool.slots, pool.round_trip_s, pool.report == "each"
+        self.long_poll = pool.long_poll
         self.warm_up_s = 0.0
         self.bundles = pool.prefetch is None
         """Hosts hold tasks ready by the rule of the live worker (worker.pace)."""
