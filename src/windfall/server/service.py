@@ -253,10 +253,13 @@ class Service:
         future = self._hosts[host] = asyncio.get_running_loop().create_future()
         self.idle.begin(host, asked_seq, self.now())
         self._look_at_idle()
-        await wait_for(future, seconds)
-        if self._hosts.get(host) is future:
-            del self._hosts[host]
-            self.idle.end(host)
+        try:
+            await wait_for(future, seconds)
+        finally:
+            # Also when its connection is lost: a host that waits no more would be woken in the place of one that does.
+            if self._hosts.get(host) is future:
+                del self._hosts[host]
+                self.idle.end(host)
 
     async def change(self, until: Callable[[], bool], seconds: float) -> None:
         """Return as soon as `until()` holds, looking after every commit, or when the time is over."""

@@ -49,6 +49,27 @@ def test_the_open_request_of_an_idle_worker_is_answered_with_the_replica():
     assert run_virtually(live()) == [(1, TASKS - 1, 2)]
 
 
+async def lost() -> list[str]:
+    """Who waits after the connection of the only waiting worker was lost."""
+    driver = Realtime(MemoryStore(), Engine(compile_policies), Settings(lease_s=3600.0))
+    driver.restore()
+    service = Service(driver, driver.store)
+    await driver.start()
+    (record,) = await driver.submit([HostAsked(driver.clock(), "a", "b", 1, 1, 1, {})])
+    waits = asyncio.create_task(service.host_waits("a", record.seq, 1000.0))
+    await asyncio.sleep(0)
+    assert list(service.idle.since) == ["a"]
+    waits.cancel()
+    await asyncio.gather(waits, return_exceptions=True)
+    await driver.stop()
+    return list(service.idle.since)
+
+
+def test_a_worker_whose_connection_is_lost_waits_no_more():
+    """It would be woken in the place of one that does."""
+    assert asyncio.run(lost()) == []
+
+
 def finished_t(seed: int, **pool) -> float:
     document = {
         "server": {"lease": "1h"},

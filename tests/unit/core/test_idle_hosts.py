@@ -6,7 +6,7 @@ from math import inf
 
 from tests.support.engine.hand import Hand
 from windfall.core.events import TimerFired
-from windfall.core.idle_hosts import HOSTS_LOOKED_AT, IdleHosts
+from windfall.core.idle_hosts import FEW_TAILS, HOSTS_LOOKED_AT, PAUSE_S, IdleHosts
 from windfall.core.matching.matcher import AVOID_S
 from windfall.core.matching.replicas import slow_after_s
 from windfall.policy.compiled import compile_policies
@@ -174,3 +174,19 @@ def test_looks_change_nothing_that_is_decided():
     hand.t = hand.look_t()
     hand.idle.look(hand.state, hand.t)
     assert hand.state.seq == before and hand.state.host("b").held == {}
+
+
+def test_jobs_in_their_tails_are_looked_through_no_more_often_than_their_number_allows():
+    hand, jobs = Waiters(), FEW_TAILS + 1
+    for _ in range(jobs):
+        hand.submit(1)
+    for number in range(jobs):
+        assert len(hand.tasks(f"busy-{number}")) == 1
+    hand.wait_for_work("idle")
+    assert len(hand.state.bags.tails) == jobs
+    began_t = hand.t
+    assert hand.look_t() == inf
+    hand.t += PAUSE_S
+    assert hand.look_t() == began_t + PAUSE_S * jobs
+    hand.t = began_t + PAUSE_S * jobs
+    assert hand.look_t() == inf
