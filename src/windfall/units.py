@@ -255,9 +255,10 @@ def show_usd(usd: float) -> str:
 def show_price(usd: float, cycle_s: float) -> str:
     """A price by its billing cycle: `$0.031 per minute`, `$0.10 per hour`, `$0.02 per 10m00s`.
 
-    What is billed by the second is shown by the hour: nobody compares prices of seconds.
+    What is billed by the second or finer is shown by the hour: nobody compares prices of seconds.
     """
-    if cycle_s == 1.0:
-        return f"{show_usd(usd * HOUR_S)} per hour, by the second"
+    if cycle_s <= 1.0:
+        by = "the second" if cycle_s == 1.0 else show_duration(cycle_s, fine=True)
+        return f"{show_usd(usd / cycle_s * HOUR_S)} per hour, by {by}"
     named = {MINUTE_S: "minute", HOUR_S: "hour", DAY_S: "day"}
     return f"{show_usd(usd)} per {named.get(cycle_s) or show_duration(cycle_s)}"

@@ -221,6 +221,12 @@ def test_a_price_names_its_billing_cycle():
     assert show_price(0.0725 / 3600, 1.0) == "$0.0725 per hour, by the second"
 
 
+def test_a_price_of_a_tiny_billing_cycle_is_one_per_hour():
+    """Cycles of an emulated cloud in a hurry had been `per 0.00 s`."""
+    assert show_price(0.09 / 3600 * 0.004, 0.004) == "$0.09 per hour, by 0.004 s"
+    assert show_price(0.00003, 0.025) == "$4.32 per hour, by 0.025 s"
+
+
 @pytest.mark.parametrize(
     ("count", "text"),
     [(512, "512 B"), (24 << 30, "24 GB"), (3 << 29, "1.5 GB"), (64 << 20, "64 MB"), (900 << 30, "900 GB")],

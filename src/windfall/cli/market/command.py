@@ -108,8 +108,13 @@ def _imported(row: LearnedOffer) -> str | None:
 def _rate(row: LearnedOffer) -> str | None:
     if row["interrupted_per_h"] is None:
         return None
-    told = "" if row["told_per_h"] is None else f" (told {row['told_per_h']:.3g})"
-    return f"{row['interrupted_per_h']:.3g}{told}"
+    told = "" if row["told_per_h"] is None else f" (told {_per_h(row['told_per_h'])})"
+    return f"{_per_h(row['interrupted_per_h'])}{told}"
+
+
+def _per_h(rate: float) -> str:
+    """`0.451`; a rate of thousands an hour, as of an emulated cloud in a hurry, as `1,800`."""
+    return f"{rate:.3g}" if rate < 999.5 else f"{rate:,.0f}"
 
 
 def _print_one(row: LearnedOffer) -> None:
@@ -136,7 +141,7 @@ def _print_one(row: LearnedOffer) -> None:
     for source in row["sources"]:
         click.echo(
             f"imported: {source['source']} ({source['up_h']:,.1f} h up, {source['interruptions']:,.1f} interruptions, "
-            f"{source['price_changes']:,} changes of price)"
+            f"{plural(source['price_changes'], 'change')} of price)"
         )
 
 
@@ -162,7 +167,8 @@ def _age(row: ByAge) -> str:
 
 def _print_by_hour(rows: list[ByHour]) -> None:
     seen = [row for row in rows if row["up_h"] > 0.0 or row["ends"] > 0.0]
-    if not seen:
+    alike = {(round(row["ends"], 6), round(row["up_h"], 6)) for row in rows}
+    if not seen or len(alike) == 1:  # series without times count for every hour alike
         return
     heads = ["hour (UTC)", "interruptions", "hours up"]
     print_table(heads, ([f"{row['hour']:02d}:00", f"{row['ends']:.1f}", f"{row['up_h']:.1f}"] for row in seen))

@@ -1,6 +1,6 @@
 """Files of published series: availability, lives of machines, prices. Touches the file that is named.
 
-Four formats are read; `docs/howto/market.md` describes them.
+Five formats are read; `docs/howto/market.md` describes them.
 """
 
 from __future__ import annotations
@@ -8,7 +8,10 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
+import time
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -19,18 +22,32 @@ import msgspec
 from msgspec import Struct
 
 from windfall.bounds import BROKEN
+from windfall.cli.show.output import plural
 from windfall.errors import BadInput
 from windfall.planning.counts import HERE
-from windfall.planning.spot.published import Published, Spell, from_prices, from_spells, spells_of_ticks
+from windfall.planning.spot.published import (
+    Published,
+    Spell,
+    from_prices,
+    from_spells,
+    spells_of_counts,
+    spells_of_ticks,
+)
 
 MOST_BYTES = 64 << 20
 """Size of a file, unpacked."""
 MOST_MACHINES = 1000
 MOST_LIFE_H = 1e5
+LEAST_LIFE_H = 1e-6
+MOST_HELD_S = 1e10
+"""A table of prices spans no more: about 300 years."""
 FORMATS = (
     'a series is JSON {"metadata": {"gap_seconds": 600}, "data": [1, 0]}, CSV with the columns timestamp and'
-    " usd_per_hour, lines TIME_MS,add|remove,MACHINE, or lines LIFE_IN_HOURS and SHARE"
+    " usd_per_hour, lines TIME_MS,add|remove,MACHINE, lines DATE, TIME, MACHINES, or lines LIFE_IN_HOURS and SHARE"
 )
+
+COUNTED = re.compile(r"\d{4}-\d\d-\d\d, ?\d\d?:\d\d(:\d\d)?, ?\d")
+"""How lines DATE, TIME, MACHINES begin."""
 
 
 class SeriesFile(Struct, frozen=True):
@@ -52,7 +69,7 @@ class _Ticks(Struct):
 
 def read_series(path: Path, of: str = "", since_t: float | None = None) -> SeriesFile:
     """The series of a file. `of`: the ZONE/TYPE of a table of prices; `since_t`: when a series without times began."""
-    data = _content(path)
+    data = _content(path).removeprefix(BOM_UTF8)
     digest = sha256(data + f"\n{of}".encode()).hexdigest()
     if data.lstrip()[:1] == b"{":
         what, published = "availability", _ticks(path, data, since_t)
@@ -73,6 +90,8 @@ def _of_text(path: Path, text: str, of: str, since_t: float | None) -> tuple[str
         return "prices", _prices(path, text, of)
     if ",add," in first or ",remove," in first:
         return "machines", _comings(path, text, since_t)
+    if COUNTED.match(first):
+        return "machines", _counts(path, text, since_t)
     if len(first.split()) == 2 and "," not in first:
         return "lives", _lives(path, text)
     raise BadInput(f"{path}:1: '{first[:60]}' begins no series that is known", hint=FORMATS)
@@ -147,6 +166,27 @@ def _comings(path: Path, text: str, since_t: float | None) -> Published:
     return from_spells(moved, most, since_t is not None)
 
 
+def _counts(path: Path, text: str, since_t: float | None) -> Published:
+    """Lines DATE, TIME, MACHINES: so many are there until the next line; the last line ends the series.
+
+    The zone of these times is not said, so hours of the day are known only with `since_t`.
+    """
+    form = "DATE, TIME, MACHINES"
+    counts: list[float] = []
+    times: list[float] = []
+    for number, (date, clock, machines) in _rows(path, text, 3, form):
+        t = _moment(path, number, f"{date.strip()}T{clock.strip()}")
+        if times and t <= times[-1]:
+            raise BadInput(f"{path}:{number}: the time goes back", hint="sort the lines by time, one line for each")
+        counts.append(_number(path, number, "MACHINES", machines.strip(), MOST_MACHINES))
+        times.append(t)
+    if len(counts) < 2:
+        raise BadInput(f"{path}: {plural(len(counts), 'line')}", hint="two at least")
+    shift_s = 0.0 if since_t is None else since_t - times[0]
+    spells = spells_of_counts(counts[:-1], [t + shift_s for t in times])
+    return from_spells(spells, max(1, round(max(counts[:-1]))), since_t is not None)
+
+
 def _lives(path: Path, text: str) -> Published:
     """Lines LIFE_IN_HOURS and SHARE: each life is one machine that was reclaimed at its end."""
     spells = []
@@ -156,7 +196,7 @@ def _lives(path: Path, text: str) -> Published:
             continue
         if len(cells) != 2:
             raise BadInput(f"{path}:{number}: {len(cells)} numbers, not 2", hint="a line is LIFE_IN_HOURS and SHARE")
-        hours = _number(path, number, "LIFE_IN_HOURS", cells[0], MOST_LIFE_H)
+        hours = _number(path, number, "LIFE_IN_HOURS", cells[0], MOST_LIFE_H, least=LEAST_LIFE_H)
         _number(path, number, "SHARE", cells[1], 1.0)
         spells.append(Spell(HERE, 0.0, hours * 3600.0, ended=True))
     return from_spells(spells, 1, has_clock=False)
@@ -171,31 +211,55 @@ def _prices(path: Path, text: str, of: str) -> Published:
     several = "availability_zone" in columns and "instance_type" in columns
     steps: list[tuple[float, float]] = []
     others: dict[str, None] = {}
-    for row in reader:
+    now_s = time.time()
+    for line, row in _records(path, reader):
         name = f"{row['availability_zone']}/{row['instance_type']}" if several else ""
         if name != (of if several else ""):
             others[name] = None
             continue
-        usd = _number(path, reader.line_num, "usd_per_hour", row["usd_per_hour"] or "", 1e9)
-        steps.append((_moment(path, reader.line_num, row["timestamp"] or ""), usd))
+        usd = _number(path, line, "usd_per_hour", row["usd_per_hour"], 1e9)
+        t = _moment(path, line, row["timestamp"])
+        if t > now_s:
+            raise BadInput(f"{path}:{line}: timestamp {row['timestamp']} is in the future", hint="leave such rows out")
+        steps.append((t, usd))
     if several and not steps:
         listed = ", ".join(sorted(others)[:6]) + (", ..." if len(others) > 6 else "")
         text = f"there are no prices of {of}" if of else "it holds prices of several zones and types"
         raise BadInput(f"{path}: {text}", hint=f"--of ZONE/TYPE, one of: {listed}")
     if of and not several:
         raise BadInput(f"{path}: it holds the prices of one type only", hint="leave --of out")
+    return _of_steps(path, sorted(steps))
+
+
+def _of_steps(path: Path, steps: list[tuple[float, float]]) -> Published:
     if len(steps) < 2:
-        raise BadInput(f"{path}: {len(steps)} prices", hint="two rows at least")
-    return from_prices(sorted(steps))
+        raise BadInput(f"{path}: {plural(len(steps), 'price')}", hint="two rows at least")
+    if not 0.0 < (held_s := steps[-1][0] - steps[0][0]) <= MOST_HELD_S:
+        said = "all its prices are of one time" if not held_s else "its prices span more than 300 years"
+        raise BadInput(f"{path}: {said}", hint="check the column timestamp")
+    return from_prices(steps)
 
 
-def _number(path: Path, line: int, what: str, text: str, most: float) -> float:
+def _records(path: Path, reader: csv.DictReader[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """The rows with their lines; refused if one has fewer or more cells than there are columns."""
+    columns = len(reader.fieldnames or ())
+    try:
+        for row in reader:
+            cells = sum(cell is not None for name, cell in row.items() if name is not None) + len(row.get(None, ()))
+            if cells != columns:
+                raise BadInput(f"{path}:{reader.line_num}: {cells} cells, not {columns}", hint="one for each column")
+            yield reader.line_num, row
+    except csv.Error as error:
+        raise BadInput(f"{path}:{reader.line_num + 1}: {error}", hint="CSV with one row a line") from None
+
+
+def _number(path: Path, line: int, what: str, text: str, most: float, least: float = 0.0) -> float:
     try:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not (isfinite(value) and 0.0 <= value <= most):
-        raise BadInput(f"{path}:{line}: {what} is '{text[:40]}'", hint=f"a number from 0 to {most:g}")
+    if not (isfinite(value) and least <= value <= most):
+        raise BadInput(f"{path}:{line}: {what} is '{text[:40]}'", hint=f"a number from {least:g} to {most:g}")
     return value
 
 

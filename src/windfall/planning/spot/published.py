@@ -46,15 +46,20 @@ class Published(Struct, frozen=True):
 
 def spells_of_ticks(ticks: Sequence[float], tick_s: float, since_t: float = 0.0) -> list[Spell]:
     """Spells of every machine of a series of counts: machine k is there while more than k machines are."""
+    return spells_of_counts(ticks, [since_t + tick * tick_s for tick in range(len(ticks) + 1)])
+
+
+def spells_of_counts(counts: Sequence[float], times: Sequence[float]) -> list[Spell]:
+    """The same of counts at any times: the k-th count holds from the k-th of `times` to the next."""
     found: list[Spell] = []
-    for machine in range(max(1, round(max(ticks)))):
+    for machine in range(max(1, round(max(counts)))):
         start = 0
-        for tick in range(1, len(ticks) + 1):
-            ended = tick < len(ticks) and (ticks[tick] > machine) != (ticks[start] > machine)
-            if ended or tick == len(ticks):
-                kind = HERE if ticks[start] > machine else AWAY
-                found.append(Spell(kind, since_t + start * tick_s, since_t + tick * tick_s, ended, start == 0))
-                start = tick
+        for place in range(1, len(counts) + 1):
+            ended = place < len(counts) and (counts[place] > machine) != (counts[start] > machine)
+            if ended or place == len(counts):
+                kind = HERE if counts[start] > machine else AWAY
+                found.append(Spell(kind, times[start], times[place], ended, start == 0))
+                start = place
     return found
 
 

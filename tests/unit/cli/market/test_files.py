@@ -97,10 +97,11 @@ def test_prices_of_one_of_several_types_hold_until_the_next(tmp_path):
         ("1.0 0.5\nnan 0.7\n", ":2: LIFE_IN_HOURS is 'nan'"),
         ("timestamp,usd_per_hour\nnow,1\n", ":2: timestamp is 'now'"),
         ("timestamp,usd_per_hour\n2024-03-01,free\n", ":2: usd_per_hour is 'free'"),
-        ("timestamp,usd_per_hour\n2024-03-01,1\n", "1 prices"),
+        ("timestamp,usd_per_hour\n2024-03-01,1\n", "1 price"),
         ("when,usd_per_hour\n", ":1: there is no column timestamp"),
         (PRICES + "2024-03-01,a,m,1\n", "several zones and types"),
-        ("2021-12-10, 13:07:45, 80\n", ":1: '2021-12-10, 13:07:45, 80' begins no series"),
+        ("2021-12-10, 13:07:45, 80\n", ": 1 line"),
+        ("2021-12-10; 13:07:45; 80\n", ":1: '2021-12-10; 13:07:45; 80' begins no series"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place_and_what_to_do(tmp_path, content, said):
@@ -119,3 +120,46 @@ def test_binary_files_and_missing_ones_are_refused(tmp_path):
     (tmp_path / "x.gz").write_bytes(b"no gzip")
     with pytest.raises(BadInput, match="gzip"):
         read_series(tmp_path / "x.gz")
+
+
+def test_machines_that_were_counted_are_there_until_the_next_line(tmp_path):
+    """Two machines for an hour, one for half an hour, two again when the series ends."""
+    lines = "2021-12-10, 13:00:00, 2\n2021-12-10, 14:00:00, 1\n2021-12-10, 14:30:00, 2\n2021-12-10, 15:00:00, 2\n"
+    read = read_series(text(tmp_path, lines))
+    assert read.what == "machines"
+    assert read.published.hours == pytest.approx((2.0 + 1.5) / 2) and read.published.ends == pytest.approx(1 / 2)
+    by_hour = {place % DAY_H for place, ends, _ in read.published.cells if ends}
+    assert len(by_hour) == DAY_H
+    timed = read_series(text(tmp_path, lines), since_t=5 * 3600.0).published.cells
+    assert {place % DAY_H for place, _, _ in timed} <= {5, 6}
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path):
+    rows = "timestamp,usd_per_hour\n2024-03-01,0.1\n2024-03-02,0.2\n"
+    marked = text(tmp_path, f"\ufeff{rows}", "marked.csv")
+    assert read_series(marked).published.prices == read_series(text(tmp_path, rows, "plain.csv")).published.prices
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (f"timestamp,usd_per_hour\n2024-01-01,{'1' * 200_000}\n", ":2: field larger than field limit (131072)"),
+        ("timestamp,usd_per_hour\n2024-01-01,1\n2024-01-01,2\n", ": all its prices are of one time"),
+        ("timestamp,usd_per_hour\n0001-01-01,1\n2024-01-01,2\n", ": its prices span more than 300 years"),
+        ("timestamp,usd_per_hour\n2024-01-01,1\n2999-01-01,2\n", ":3: timestamp 2999-01-01 is in the future"),
+        ("timestamp,usd_per_hour\n2024-01-01,1\n", ": 1 price"),
+        (f"{PRICES}2024-01-01,a,m,1\n2024-01-02,a\n", ":3: 2 cells, not 4"),
+        (f"{PRICES}2024-01-01,a,m,1,9\n", ":2: 5 cells, not 4"),
+        ("0.5 0.1\n0 0.2\n", ":2: LIFE_IN_HOURS is '0'"),
+        ("2021-12-10, 13:00:00, 2\n2021-12-10, 12:00:00, 2\n", ":2: the time goes back"),
+        ("2021-12-10, 13:00:00, 2\n2021-12-10, 25:00:00, 2\n", ":2: timestamp is '2021-12-10T25:00:00'"),
+        ("2021-12-10, 13:00:00, 2\n2021-12-10, 14:00:00, -2\n", ":2: MACHINES is '-2'"),
+        ("2021-12-10, 13:00:00, 2\n", ": 1 line"),
+    ],
+)  # fmt: skip
+def test_what_is_odd_is_named_by_file_and_line(tmp_path, content, said):
+    path = text(tmp_path, content)
+    with pytest.raises(BadInput) as refused:
+        read_series(path, "a/m" if content.startswith(PRICES) else "")
+    assert str(refused.value).startswith(f"{path}{said}")
+    assert refused.value.hint
