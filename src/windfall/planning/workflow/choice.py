@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from windfall.planning.contract import SPOT, Snapshot, Task
 from windfall.planning.offers import GIB, Offer
-from windfall.planning.workflow.methods.windfall import CONSTRUCTION_EFFORT, planned_whole
+from windfall.planning.workflow.methods.searches import FEW_TASKS
+from windfall.planning.workflow.methods.windfall import CONSTRUCTION_EFFORT, looks_of, planned_whole
 from windfall.planning.workflow.model import NEVER, US, Plan, Problem
 from windfall.planning.workflow.planners import plan as made_by
 from windfall.planning.workflow.rollouts import Bills, bills
@@ -22,8 +23,8 @@ from windfall.planning.workflow.sets import SetOffer
 
 LOSS_WEIGHTS = (0.3, 3.0)
 """Of the expected cost of losses in the searches beside the first."""
-MORE_EFFORT = 1 / 6
-"""Effort of each of these searches over that of the first."""
+MORE_EFFORT, MORE_EFFORT_FOR_FEW = 1 / 6, 1 / 2
+"""Effort of each of these searches over that of the first, which is short for very few tasks."""
 FIRST_RUNS, MOST_RUNS, TASKS_PLAYED = 6, 40, 1_000
 """Runs played of each plan, most runs of each of the two best plans, and most tasks in all runs of these. Few runs do
 not tell plans apart, because a bill is often one of two, with a loss and without. A live planner has ten seconds for a
@@ -38,12 +39,13 @@ def chosen(
     problem: Problem, planner: str, rng: np.random.Generator, looks: int, reviewed: Callable[[Snapshot], Queues]
 ) -> tuple[Plan, str]:
     """The plan of this planner, of Windfall's own the cheapest in played runs; and why, if there was a choice."""
+    looks = looks_of(problem.n, looks)
     first = made_by(problem, planner, rng, looks)
     if planner != "windfall" or not _may_lose(problem, first):
         return first, ""
-    plans = [first]
+    plans, share = [first], MORE_EFFORT_FOR_FEW if problem.n <= FEW_TASKS else MORE_EFFORT
     for other, starts in _variants(problem, first):
-        made = planned_whole(other, rng, int(MORE_EFFORT * looks), int(MORE_EFFORT * CONSTRUCTION_EFFORT), starts)
+        made = planned_whole(other, rng, int(share * looks), int(share * CONSTRUCTION_EFFORT), starts)
         if made.kept(problem) and all(made.cost_usd(problem) != each.cost_usd(problem) for each in plans):
             plans.append(made)
     if len(plans) == 1:

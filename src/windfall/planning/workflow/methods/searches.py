@@ -12,6 +12,7 @@ from windfall.planning.workflow.model import Effort, Plan, Problem
 
 MOST_STARTS = 3
 LOOKS_OF_A_SEARCH, LOOKS_OF_A_SEARCH_PER_TASK = 110_000, 800  # more than the larger are spent on several searches
+FEW_TASKS, LOOKS_OF_FEW = 7, 1_000  # a search for up to so many tasks takes this times the square of their number
 SHORT_SHARE = 0.1  # of the effort of a search, for the short one from each start
 
 
@@ -22,8 +23,7 @@ def search_from(problem: Problem, starts: Sequence[Plan], rng: np.random.Generat
     """
     searches = _Searches(problem, rng, starts[0])
     # Several: where whole cycles are at stake, one long search ends in one valley as often as a short one.
-    enough = max(LOOKS_OF_A_SEARCH, LOOKS_OF_A_SEARCH_PER_TASK * problem.n)
-    times = max(1, looks // enough) if problem.n <= MAX_TASKS_ANNEALED else 1
+    times = max(1, looks // looks_of_a_search(problem.n)) if problem.n <= MAX_TASKS_ANNEALED else 1
     distinct = _distinct(problem, starts)
     short = int(SHORT_SHARE * (looks // times))
     for _ in range(times):
@@ -32,6 +32,13 @@ def search_from(problem: Problem, starts: Sequence[Plan], rng: np.random.Generat
         searches.run(best, looks // times - len(found) * short)
     effort = Effort(tried=searches.tried, allowed=looks, searches=searches.count, better=tuple(searches.better))
     return searches.best, effort
+
+
+def looks_of_a_search(tasks: int) -> int:
+    """Machines tried in one search for this many tasks; more are spent on another one."""
+    if tasks <= FEW_TASKS:
+        return LOOKS_OF_FEW * tasks**2
+    return max(LOOKS_OF_A_SEARCH, LOOKS_OF_A_SEARCH_PER_TASK * tasks)
 
 
 class _Searches:

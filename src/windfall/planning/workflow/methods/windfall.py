@@ -22,12 +22,13 @@ from windfall.planning.workflow.methods.parts import MIN_PART_TASKS, planned_by_
 from windfall.planning.workflow.methods.rivals import gain, greedy, ic_pcp, ic_pcp_within, prolis
 from windfall.planning.workflow.methods.scs import scs
 from windfall.planning.workflow.methods.search import MAX_TASKS_ANNEALED
-from windfall.planning.workflow.methods.searches import search_from
+from windfall.planning.workflow.methods.searches import FEW_TASKS, looks_of_a_search, search_from
 from windfall.planning.workflow.methods.timeline import to_plan
 from windfall.planning.workflow.model import Effort, Plan, Problem, earliest_finish
 
 LOOKS = 1_200_000  # machines tried in the search; a few seconds
 MIN_LOOKS, LOOKS_PER_TASK = 200_000, 30_000  # a small workflow needs fewer
+SEARCHES_OF_FEW = 4  # searches for a very small workflow: nothing cheaper was found by more
 CONSTRUCTION_EFFORT = 60_000  # tasks placed while constructing our own plans
 MIN_CONSTRUCTED_PLANS = 3  # of our own, at any size
 MAX_TASKS_ALL_PLANNERS = 10_000  # above this only the planners whose plans are the best starts at that size
@@ -111,10 +112,17 @@ def _improved(problem: Problem, kept: list[Plan], rng: np.random.Generator, look
     starts = [plan for plan in kept if plan.is_allowed_at_once(problem)]
     if not starts:
         return structs.replace(kept[0], planner="windfall")
-    looks = min(looks, MIN_LOOKS + LOOKS_PER_TASK * problem.n)
+    looks = looks_of(problem.n, looks)
     found, effort = search_from(problem, starts, rng, looks)
     best = min((found, kept[0]), key=lambda plan: plan.expected_usd(problem))
     return structs.replace(best, planner="windfall", effort=effort)
+
+
+def looks_of(tasks: int, looks: int) -> int:
+    """How many of `looks` machines the search for a workflow of so few tasks needs."""
+    if tasks <= FEW_TASKS:
+        return min(looks, SEARCHES_OF_FEW * looks_of_a_search(tasks))
+    return min(looks, MIN_LOOKS + LOOKS_PER_TASK * tasks)
 
 
 def _constructed(problem: Problem, effort: int) -> Iterator[Plan]:
