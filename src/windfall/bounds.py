@@ -18,6 +18,8 @@ from windfall.errors import BadInput
 MAX_INTEGER = 1 << 53
 """Ids, counters, offsets and sizes: the largest that every reader of JSON keeps exact."""
 MAX_SECONDS = 1e9
+MAX_SPREAD = 3.0
+"""Of the logarithm of run times: nine of ten lie within a factor of 140 of the median."""
 """Any duration: 31 years."""
 MAX_AMOUNT = 1e15
 """Ranks, priorities and numbers that users give to attributes and tags, and the same below zero."""

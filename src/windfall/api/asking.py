@@ -147,6 +147,7 @@ class OpenClass(TypedDict):
     cpus: float
     resources: dict[str, float]
     of_server: dict[str, float]
+    spread: float | None
 
 
 OpenTask = TypedDict(

@@ -67,6 +67,7 @@ class Settings(Needs, kw_only=True, forbid_unknown_fields=True):
     fleet: str | None = None
     planner: str | None = None
     confidence: float | None = None
+    spread: float | None = None
     checkpoint: Text | None = None
     checkpoint_size: str | int | None = None
     grace: Text | None = None
@@ -109,7 +110,7 @@ def spec_fields(settings: Settings) -> dict[str, Any]:
         "task_data_gb": _written_gb(settings.output_data),
     }
     for name in ("cwd", "stdin", "cpus", "max_failures", "max_losses", "max_failed_tasks", "priority", "python",
-                 "planner", "fleet", "confidence", "replication", "max_replicas", "fixed_memory", "pin",
+                 "planner", "fleet", "confidence", "spread", "replication", "max_replicas", "fixed_memory", "pin",
                  "quorum", "validator", "image", "nodes"):  # fmt: skip
         said[name] = getattr(settings, name)
     converted: dict[str, tuple[str, Callable[[Any, str], Any]]] = {

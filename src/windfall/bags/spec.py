@@ -27,6 +27,7 @@ from windfall.bounds import (
     MAX_REPLICAS,
     MAX_RESOURCES,
     MAX_SECONDS,
+    MAX_SPREAD,
     MAX_TASKS,
     MAX_TEXT_CHARS,
     MAX_TRIES,
@@ -188,6 +189,7 @@ class JobSpec(Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unkn
     nodes: int = 0  # whole hosts of one pool that a task runs on at once; 0: slots of one host
     data_gb: dict[str, float] = {}  # what each machine fetches, by the region where it lies ("": not known); for plans
     task_data_gb: dict[str, float] = {}  # what a task fetches and writes on average beside that, likewise
+    spread: float | None = None  # standard deviation of the logarithm of run times; 0: as estimated; None: not known
 
     def task_classes(self) -> list[TaskClass]:
         """All classes, by the number that chunks give."""
@@ -395,6 +397,11 @@ def _check_numbers(spec: JobSpec, where: str) -> None:
         raise BadInput(
             f"{where}: deadline must be more than 0 seconds from now, not {spec.deadline_s:g}",
             hint=f"at most {MAX_SECONDS:g} seconds; as in 2h30m",
+        )
+    if spec.spread is not None and not 0 <= spec.spread <= MAX_SPREAD:
+        raise BadInput(
+            f"{where}: spread must be 0 to {MAX_SPREAD:g}, not {spec.spread:g}",
+            hint="as in 0.3, about 30 % up or down; 0 says that estimates are exact",
         )
     if spec.checkpoint_s is not None and not 0 < spec.checkpoint_s <= MAX_SECONDS:
         raise BadInput(f"{where}: checkpoint must be more than 0 seconds, not {spec.checkpoint_s:g}", hint="as in 5m")

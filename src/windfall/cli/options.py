@@ -203,7 +203,7 @@ class BehindDashes(SectionedCommand):
                   "changed", "name", "tags"),
         "Files and environment": ("inputs", "outputs", "cwd", "env", "stdin_text", "output_cap", "checkpoint"),
         "Resources of a task": ("cpus", "memory", "fixed_memory", "gpus", "resources", "nodes", "pin", "image", "wall",
-                                "estimate", "slots"),
+                                "estimate", "spread", "slots"),
         "Retries": ("max_failures", "max_losses", "max_failed_tasks", "grace"),
         "Deadline and money": ("deadline", "budget", "yes", "pools", "pools_file", "fleet", "reject",
                                "accept_late", "planner", "confidence", "data", "output_data"),
@@ -290,6 +290,12 @@ _BAG_OPTIONS: list[Callable[[Any], Any]] = [
     click.option("--confidence", type=float, metavar="P", help="Wanted chance of being in time.  [default: 0.95]"),
     click.option("--checkpoint", metavar="TIME", help="Save checkpoints this often, or `auto`.  [default: never]"),
     click.option("--estimate", metavar="TIME", help="First guess of a task's run time.  [default: 1m, then learned]"),
+    click.option(
+        "--spread",
+        type=float,
+        metavar="S",
+        help="How much run times vary: standard deviation of their logarithm.  [default: learned]",
+    ),
     click.option("--env", multiple=True, metavar="K[=V]", help="Set a variable, or pass on yours. Repeatable."),
     click.option(
         "--cwd", metavar="DIR", help="Working directory of the tasks.  [default: run: here; submit: a new one]"
@@ -381,7 +387,7 @@ def bag_options(command: F) -> F:
 
 _BAG_NAMES = [
     "tasks", "csv", "range_", "stdin", "job_file", "workflow", "workflow_class", "emulate", "time_scale", "name",
-    "fleet", "deadline", "budget", "pools", "planner", "confidence", "checkpoint", "estimate", "env", "cwd",
+    "fleet", "deadline", "budget", "pools", "planner", "confidence", "checkpoint", "estimate", "spread", "env", "cwd",
     "stdin_text", "inputs", "outputs", "cpus", "memory", "fixed_memory", "wall", "gpus", "resources", "nodes",
     "pin", "image", "data", "output_data", "max_failures", "max_losses",
     "max_failed_tasks", "quorum", "validator",

@@ -58,6 +58,8 @@ class TaskClass(Struct, frozen=True, array_like=True):
     """Whole hosts of one pool that a task takes, all at once; 0: slots of one host (core.matching.gangs)."""
     checkpoint_s: float | None = None
     """How often it saves; None: that is not known, or left to the engine."""
+    spread: float | None = None
+    """The standard deviation of the logarithm of its run times, as its user says; 0.0: as estimated."""
 
     def memory_for(self, attempt: int) -> int:
         if not self.memory_per_attempt:

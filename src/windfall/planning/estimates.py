@@ -54,6 +54,20 @@ GUESSED = Prior(0.35, 10.0)
 RECORDED = Prior(0.15, 10.0)
 
 
+TOLD_WEIGHT = 10.0
+"""Weight of a spread that the user says, in samples: run times that differ from it are believed in the end."""
+
+
+def prior_of(told_spread: float | None, is_recorded: bool, is_guessed: bool) -> Prior:
+    """What is assumed of the spread before run times are known.
+
+    `is_recorded`: every task has an estimate of its own; `is_guessed`: all have one.
+    """
+    if told_spread is not None:
+        return Prior(told_spread, TOLD_WEIGHT)
+    return RECORDED if is_recorded else GUESSED if is_guessed else UNKNOWN
+
+
 class Record(Struct):
     """One class of tasks: the newest run times at speed 1, how many there were in all, and the user's guess."""
 

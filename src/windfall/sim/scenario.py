@@ -169,6 +169,8 @@ class Bag(Struct, frozen=True, kw_only=True):
     """(task, attempt, machine, seconds): when a replayed log handed out attempts; they begin no sooner there."""
     at_waking: tuple[tuple[int, int, float], ...] = ()
     """(task, attempt, seconds): attempts of a replayed log, and how soon after their machine woke their result came."""
+    told_spread: float | None = None
+    """How much run times vary, as its user says; None: nothing is said."""
     cancelled_s: float | None = None
     """When what is left of it is cancelled, as in a replayed log."""
 

@@ -119,6 +119,7 @@ class Work:
             checkpoint_s=bag.checkpoint_every_s if bag.checkpoint_mb and not bag.checkpoint_auto else None,
             needs=needs_of(bag.resources),
             nodes=nodes,
+            spread=bag.told_spread,
         )
 
     def estimates(self) -> bytes:

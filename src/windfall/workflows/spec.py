@@ -41,6 +41,7 @@ class WorkflowSpec(Struct, frozen=True, eq=False):
     tasks: tuple[TaskSpec, ...]
     graph: Graph
     file_bytes: dict[str, int] = {}  # as recorded
+    spread: float | None = None  # of the logarithm of run times, as its file says
     recorded: bool = False  # memory and cores are what a run was seen to use, not what its author asks for
 
     def for_planning(self) -> Workflow:

@@ -145,6 +145,7 @@ def submission_of(
         classes=list(dict.fromkeys(needs for needs, number in classes if number)),
         files=list(rows.files.values()),
         workflow_class=workflow_class,
+        spread=workflow.spread if draft.spread is None else draft.spread,
     )
     check(spec, workflow.source)
     shape = _shape(workflow, order)

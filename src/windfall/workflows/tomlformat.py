@@ -33,6 +33,7 @@ import msgspec
 from windfall.bags.scripts import PREFIX, guard
 from windfall.bags.shell import argv_of, has_shell_words, is_balanced, needs_shell, split
 from windfall.bags.spec import bad_field
+from windfall.bounds import MAX_SPREAD
 from windfall.errors import BadInput
 from windfall.resources import GPUS
 from windfall.units import parse_bytes, parse_duration
@@ -83,9 +84,9 @@ def parse(text: bytes, source: str, exists: Callable[[str], bool]) -> WorkflowSp
         document = tomllib.loads(text.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{source}: not TOML: {error}", hint="see examples/workflows/fit.toml") from None
-    unknown = set(document) - {"name", "files", "task"}
+    unknown = set(document) - {"name", "files", "spread", "task"}
     if unknown:
-        raise BadInput(f"{source}: unknown field '{min(unknown)}'", hint="fields: name, files, [[task]]")
+        raise BadInput(f"{source}: unknown field '{min(unknown)}'", hint="fields: name, files, spread, [[task]]")
     tables = document.get("task", [])
     if not isinstance(tables, list):
         raise BadInput(f"{source}: 'task' is not a list of tables", hint="write [[task]], with two brackets")
@@ -95,7 +96,17 @@ def parse(text: bytes, source: str, exists: Callable[[str], bool]) -> WorkflowSp
     outside = {name for task in tasks for name in task.inputs if exists(name)}
     _one_maker_each(tasks, source)
     name = document.get("name", "workflow")
-    return checked(str(name), source, tasks, outside | {str(file) for file in document.get("files", [])})
+    found = checked(str(name), source, tasks, outside | {str(file) for file in document.get("files", [])})
+    return msgspec.structs.replace(found, spread=_spread(document.get("spread"), source))
+
+
+def _spread(said: Any, source: str) -> float | None:
+    if said is None:
+        return None
+    if isinstance(said, bool) or not isinstance(said, int | float) or not 0 <= said <= MAX_SPREAD:
+        hint = f"a number from 0 (estimates are exact) to {MAX_SPREAD:g}, as in 0.15"
+        raise BadInput(f"{source}: spread is {said!r}", hint=hint)
+    return float(said)
 
 
 def _places(text: str, count: int) -> list[str]:

@@ -16,3 +16,10 @@ def test_an_argument_that_no_process_can_be_started_with_is_refused(size, fits):
     else:
         with pytest.raises(BadInput, match="an argument of 131,072 bytes"):
             check(spec)
+
+
+@pytest.mark.parametrize("spread", [-0.1, 3.5, float("inf")])
+def test_a_spread_that_cannot_be_is_refused(spread):
+    with pytest.raises(BadInput, match="spread must be 0 to 3"):
+        check(JobSpec(name="a", command=["true"], spread=spread))
+    check(JobSpec(name="a", command=["true"], spread=0.0))

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from windfall.planning.estimates import GUESSED, MAX_SAMPLES, Estimates
+from windfall.planning.estimates import GUESSED, MAX_SAMPLES, RECORDED, UNKNOWN, Estimates, Record, prior_of
 
 
 def learned(times, speed=1.0):
@@ -152,3 +152,24 @@ def test_run_times_at_the_bounds_of_what_is_taken_give_finite_estimates(samples,
             assert 0.0 < estimates.mean("fit") <= 1e12
             for elapsed_s in (0.0, 5e-324, 1e9):
                 assert elapsed_s <= estimates.quantile("fit", q, elapsed_s=elapsed_s) <= 1e12
+
+
+def test_a_spread_that_is_told_takes_the_place_of_the_usual_one():
+    """Exact run times had the slack of a spread of 0.15: a second machine was rented for nothing."""
+    assert prior_of(None, is_recorded=True, is_guessed=True) == RECORDED
+    assert prior_of(None, is_recorded=False, is_guessed=True) == GUESSED
+    assert prior_of(None, is_recorded=False, is_guessed=False) == UNKNOWN
+    needs = []
+    for told in (0.0, 0.1, None, 0.8):
+        record = Record(guess_s=100.0, prior=prior_of(told, is_recorded=True, is_guessed=True))
+        needs.append(Estimates({"c": record}).quantile("c", 0.99) or 0.0)
+    assert needs[0] == pytest.approx(100.0, rel=1e-4)
+    assert needs == sorted(needs) and needs[3] > 2.0 * needs[2]
+
+
+def test_run_times_that_differ_from_what_was_told_are_believed():
+    record = Record(guess_s=100.0, prior=prior_of(0.0, is_recorded=True, is_guessed=True))
+    estimates = Estimates({"c": record})
+    for seconds in (50.0, 200.0) * 8:
+        estimates.learn("c", seconds)
+    assert (estimates.quantile("c", 0.95) or 0.0) > 200.0

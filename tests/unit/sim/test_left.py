@@ -120,3 +120,15 @@ def test_licences_that_only_some_tasks_need_are_not_counted():
     left = bag(8, {"licence": 1.0})
     left["classes"].append(left["classes"][0] | {"of_server": {}})
     assert question_left(left, offers_in(left)).of_server == {}
+
+
+def test_the_spread_that_a_job_was_told_is_known_to_its_forecast():
+    left = workflow()
+    question = question_left(left, offers_in(left))
+    assert (question.spread, question.spread_is_guessed, question.told_spread) == (0.15, True, None)
+    left["classes"][0]["spread"] = 0.4
+    question = question_left(left, offers_in(left))
+    assert (question.spread, question.spread_is_guessed, question.told_spread) == (0.4, False, 0.4)
+    # What is only assumed in a question is not known to the planner of the job.
+    assumed = question_left(left, offers_in(left), spread=0.1)
+    assert (assumed.spread, assumed.told_spread) == (0.1, 0.4)

@@ -238,3 +238,17 @@ def test_job_files_and_workflows_are_told_apart(tmp_path):
     assert not is_workflow_file(toml(tmp_path, '[[task]]\ncommand = "true"\n'))
     assert not is_workflow_file(toml(tmp_path, "[[ not toml"))
     assert not is_workflow_file(tmp_path / "nowhere.toml")
+
+
+def test_a_workflow_says_how_much_its_run_times_vary(tmp_path):
+    task = '[[task]]\nname = "a"\ncommand = "true"\n'
+    assert read(toml(tmp_path, task)).spread is None
+    assert [read(toml(tmp_path, f"spread = {said}\n{task}")).spread for said in ("0", "0.4", "3")] == [0.0, 0.4, 3.0]
+
+
+@pytest.mark.parametrize("said", ["-0.1", "3.1", '"0.3"', "true", "nan", "[0.3]"])
+def test_a_spread_that_cannot_be_is_refused_with_the_file(tmp_path, said):
+    path = toml(tmp_path, f'spread = {said}\n[[task]]\nname = "a"\ncommand = "true"\n')
+    with pytest.raises(BadInput, match="spread is") as refused:
+        read(path)
+    assert str(refused.value).startswith(str(path)) and "0 (estimates are exact)" in refused.value.hint

@@ -4,7 +4,7 @@ named, the terminal."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from math import ceil, inf, isfinite, isinf
 from pathlib import Path
@@ -19,6 +19,7 @@ from windfall.bags.settings import Settings
 from windfall.bags.submission import Request, Submission, read_job
 from windfall.cli.plan.data import measured_job, with_fetching, with_task_fetching
 from windfall.cli.plan.licences import licensed, of_machines
+from windfall.cli.plan.run_times import class_numbers, run_times, spread_of
 from windfall.cli.show.output import note, plural, print_json, wrote
 from windfall.errors import BadInput, Missed
 from windfall.resources import largest
@@ -213,13 +214,13 @@ def question_of(
     confidence = bag.spec.confidence if asked.confidence is None else asked.confidence
     if not 0 < confidence < 1:
         raise BadInput(f"--confidence {confidence:g}: a share between 0 and 1", hint="as in: --confidence 0.99")
-    estimates_s, seen_s, spread = _run_times(asked, bag, assumed)
+    estimates_s, seen_s, spread = run_times(asked, bag, assumed)
     classes = bag.spec.task_classes()
-    cpus = ceil(max(classes[number].cpus for number in set(_class_numbers(bag))))
-    nodes = max(classes[number].nodes for number in set(_class_numbers(bag)))
+    cpus = ceil(max(classes[number].cpus for number in set(class_numbers(bag))))
+    nodes = max(classes[number].nodes for number in set(class_numbers(bag)))
     return Question(
-        estimates_s=estimates_s, seen_s=seen_s, spread=spread, spread_is_guessed=asked.spread is None, cpus=cpus,
-        nodes=nodes,
+        estimates_s=estimates_s, seen_s=seen_s, spread=spread, spread_is_guessed=spread_of(asked, bag) is None,
+        told_spread=spread_of(asked, bag), cpus=cpus, nodes=nodes,
         memory_bytes=_memory(bag), supplies=supplies, planner=planner, confidence=confidence, budget_usd=budget_usd,
         resources=of_machines(largest(_needs(bag)), [supply.offer for supply in supplies]),
         free_slots=_free_slots(asked, assumed),
@@ -229,7 +230,7 @@ def question_of(
 def _needs(bag: Submission) -> list[dict[str, float]]:
     """Resources that a task needs, of each class."""
     classes = bag.spec.task_classes()
-    return [dict(classes[number].resources) for number in sorted(set(_class_numbers(bag)))]
+    return [dict(classes[number].resources) for number in sorted(set(class_numbers(bag)))]
 
 
 def _free_slots(asked: Asked, assumed: list[str]) -> tuple[int, ...]:
@@ -367,61 +368,9 @@ def _from_now_s(text: str, option: str) -> float:
     return parse_deadline(text, time.time(), field=option).in_s
 
 
-def _class_numbers(bag: Submission) -> Iterator[int]:
-    """The class of every task, in their order; a range has no chunks."""
-    if not bag.chunks:
-        yield from (0 for _ in range(bag.count))
-    for chunk in bag.chunks:
-        yield from (chunk.klass for _ in range(chunk.count))
-
-
 def _memory(bag: Submission) -> tuple[int, ...]:
     needs = [0 if klass.memory is None else klass.memory.of_attempt(1) for klass in bag.spec.task_classes()]
-    return tuple(needs[number] for number in _class_numbers(bag))
-
-
-def _run_times(asked: Asked, bag: Submission, assumed: list[str]) -> tuple[tuple[float, ...], tuple[float, ...], float]:
-    """What each task is expected to take, what was seen of an earlier job, and how unequal they are."""
-    from windfall.planning.estimates import GUESSED
-    from windfall.sim.studies.forecast import SPREADS
-
-    if asked.like:
-        seen_s = _seen_before(asked, asked.like)
-        assumed.append(
-            f"run times as those of job {asked.like}: "
-            f"{plural(len(seen_s), 'task')}, {show_duration(fmean(seen_s))} on average"
-        )
-        return (fmean(seen_s),) * bag.count, seen_s, 0.0
-    estimates = [klass.estimate_s for klass in bag.spec.task_classes()]
-    by_task = [estimates[number] for number in _class_numbers(bag)]
-    if any(estimate is None for estimate in by_task):
-        raise BadInput(
-            f"{asked.job} does not say how long a task takes",
-            hint="try: --estimate 5m (a guess will do), or --like JOB (as an earlier one took)",
-        )
-    spread = GUESSED.spread if asked.spread is None else asked.spread
-    if spread < 0:
-        raise BadInput(
-            f"--spread {spread:g} is below zero", hint="as in: --spread 0.3; 0 says that estimates are exact"
-        )
-    if spread and asked.spread is None:
-        assumed.append(
-            f"run times vary by an unknown spread, from 0 to {spread * max(SPREADS):.1g}: log-normal   "
-            "(known: --spread, --like JOB)"
-        )
-    if spread and len(set(by_task)) > 1:
-        assumed.append("planners trust estimates that differ from task to task as if they had been measured")
-    return tuple(float(estimate or 0.0) for estimate in by_task), (), spread
-
-
-def _seen_before(asked: Asked, reference: str) -> tuple[float, ...]:
-    with asked.place.open() as client:
-        job = client.job(reference)
-        rows = job.tasks("done")
-        seen_s = tuple(row["end_s"] - row["start_s"] for row in rows if row["end_s"] is not None)
-    if not seen_s:
-        raise BadInput(f"nothing of job {reference} is done: its run times are not known", hint="try: --estimate 5m")
-    return tuple(max(1e-3, seconds) for seconds in seen_s)
+    return tuple(needs[number] for number in class_numbers(bag))
 
 
 # --- what may be rented -----------------------------------------------------------------------------------------------

@@ -10,9 +10,11 @@ from typing import Any
 import click
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from windfall.cli.options import Place
 from windfall.cli.plan.licences import workflow_in_turns
+from windfall.cli.plan.run_times import checked_spread
 from windfall.cli.plan.workflow_runs import (
     MOST_ON_DEMAND,
     MOST_TASKS,
@@ -117,7 +119,7 @@ def _add_forecast(
     budget_usd: float | None,
 ) -> None:  # fmt: skip
     """What simulated runs of the live planner come to; its chance and cost replace those of the formula."""
-    question = question_of(spec, offers, asked.planner, asked.spread, budget_usd)
+    question = question_of(spec, offers, asked.planner, spec.spread, budget_usd)
     done = 0
 
     def count() -> None:
@@ -176,7 +178,7 @@ def _on_machines(asked: Asked, offers: tuple[Offer, ...]) -> WorkflowSpec:
     spec = workflow_in_turns(read(asked.workflow_file), offers, asked.place, named, assumed)
     for line in assumed:
         note(f"windfall: {line}")
-    return spec
+    return spec if asked.spread is None else replace(spec, spread=checked_spread(asked.spread))
 
 
 def _problem(asked: Asked, spec: WorkflowSpec, offers: tuple[Offer, ...], deadline_s: float) -> Problem:

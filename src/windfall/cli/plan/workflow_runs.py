@@ -10,6 +10,7 @@ from typing import Any
 
 from windfall.cli.plan.screen import until_words
 from windfall.cli.processes import processes
+from windfall.planning.estimates import RECORDED
 from windfall.planning.offers import Offer
 from windfall.resources import largest
 from windfall.sim.studies.forecast import Forecast, Question, forecast, supply_of
@@ -20,8 +21,6 @@ RUNS, RUNS_ON_DEMAND = 20, 5
 """Simulated runs of a plan with machines that may vanish, and of one without: there only run times vary."""
 MOST_TASKS, MOST_ON_DEMAND = 2_000, 300
 """Larger workflows are not simulated unless a number of runs is asked for: each run takes minutes."""
-SPREAD = 0.15
-"""Spread of run times if none is given; each run has another one around it."""
 
 
 def question_of(
@@ -31,7 +30,7 @@ def question_of(
     edges = tuple((parent, task) for task, parents in enumerate(columns.graph.parent_rows()) for parent in parents)
     return Question(
         estimates_s=tuple(columns.runtime_s), memory_bytes=tuple(columns.memory_bytes),
-        spread=SPREAD if spread is None else spread, spread_is_guessed=spread is None,
+        spread=RECORDED.spread if spread is None else spread, spread_is_guessed=spread is None, told_spread=spread,
         supplies=tuple(supply_of(offer) for offer in offers), planner=planner, budget_usd=budget_usd,
         resources=largest(dict(task.resources) for task in spec.tasks),
         edges=edges, classes_of=tuple(columns.classes), cpus_of=tuple(columns.cores),

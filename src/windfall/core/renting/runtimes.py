@@ -18,7 +18,7 @@ from windfall.core.state.renting.fleet import MachineState, machine_of
 from windfall.core.state.state import State
 from windfall.numeric import np
 from windfall.planning.contract import CHECKPOINT_S, CHECKPOINT_S_PER_MB
-from windfall.planning.estimates import GUESSED, MAX_SAMPLES, RECORDED, UNKNOWN, Estimates
+from windfall.planning.estimates import MAX_SAMPLES, Estimates, prior_of
 from windfall.planning.estimates import Record as RunTimes
 
 UNKNOWN_S = 60.0
@@ -209,7 +209,7 @@ class Outlook:
         # Without a result even a bad guess is needed; with one, only a guess of the user still counts.
         self.is_unknown = not first_s and not seconds
         guess_s = _pilot_s(bag, index, t) if self.is_unknown else first_s
-        prior = RECORDED if bag.progress.estimates else GUESSED if self.rules.estimate_s else UNKNOWN
+        prior = prior_of(self.rules.spread, bool(bag.progress.estimates), bool(self.rules.estimate_s))
         running = [] if self.is_unknown else _running(bag, index, ran or {})
         times = RunTimes(seconds, len(seconds), guess_s, prior)
         self._estimates = Estimates({self._key: times}, {self._key: running}, guess_is_mean=guess_is_mean)

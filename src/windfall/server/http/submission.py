@@ -92,6 +92,7 @@ def classes_of(spec: JobSpec) -> list[TaskClass]:
             needs=needs_of(dict(needs.resources)),
             container=bool(spec.image),
             nodes=needs.nodes,
+            spread=spec.spread,
         )
         for needs in spec.task_classes()
     ]

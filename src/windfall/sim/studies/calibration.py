@@ -84,7 +84,7 @@ def _question(offers: Sequence[Offer], tasks: int, seconds: float, spread: float
     return Question(
         estimates_s=(seconds,) * tasks, memory_bytes=(0,) * tasks, planner="windfall",
         spread=GUESSED_SPREAD if spread is None else spread, spread_is_guessed=spread is None,
-        supplies=tuple(map(supply_of, offers)),
+        told_spread=spread, supplies=tuple(map(supply_of, offers)),
     )  # fmt: skip
 
 

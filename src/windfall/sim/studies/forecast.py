@@ -51,6 +51,8 @@ interval of cost is wider than `WIDE` times the mean: 20 runs miss what happens 
 SPREADS = (1.0, 0.0, 1.6, 0.5, 2.9, 0.25, 1.2, 2.2)
 """A spread that is only guessed is multiplied by these, one run after the other: it may be anything from 0 up. A guess
 of 0.35 so becomes 0 to 1: heavy tails are common, and forecasts without any named too high a chance."""
+LEAST_SPREAD = 1e-9
+"""Of run times that are as estimated."""
 CELLS = 48
 MARGIN_S = 5.0
 MOST_TASKS, BUNDLE_SHARE = 5_000, 1 / 40
@@ -73,6 +75,8 @@ class Question(Struct, frozen=True, kw_only=True):
     """Standard deviation of the logarithm of the true run times."""
     spread_is_guessed: bool = False
     """The spread is a guess: each run has another one around it, so that the forecast shows how much depends on it."""
+    told_spread: float | None = None
+    """The spread that planners are told, as `windfall run --spread` does; None: nothing."""
     seen_s: tuple[float, ...] = ()
     """Run times of an earlier job: true run times are drawn from these, and planners are told the mean."""
     cpus: int = 1
@@ -245,15 +249,17 @@ def scenario(question: Question, deadline_s: float) -> Scenario:
     estimates, memory = question.estimates_s, question.memory_bytes
     tasks = [Task(i, estimate, need / GIB) for i, (estimate, need) in enumerate(zip(estimates, memory, strict=True))]
     error = None
-    if question.spread and not question.seen_s:
-        # Mean 1: the estimate is assumed to be right on average.
-        error = RandomLaw("lognormal", {"median": exp(-(question.spread**2) / 2), "sigma": question.spread})
+    if not question.seen_s:
+        # Mean 1: the estimate is assumed to be right on average. Not exactly so, because a live planner does not know
+        # that nothing can differ.
+        spread = max(question.spread, LEAST_SPREAD)
+        error = RandomLaw("lognormal", {"median": exp(-(spread**2) / 2), "sigma": spread})
     world = scenario_of(
         tasks, question.supplies, deadline_s, question.planner, error, question.budget_usd, LATEST * deadline_s
     )
     changes: dict[str, Any] = {
         "cpus": question.cpus, "nodes": question.nodes, "confidence": question.confidence,
-        "resources": question.resources,
+        "resources": question.resources, "told_spread": question.told_spread,
     }  # fmt: skip
     if question.free_slots:
         changes["submit_s"] = HOSTS_JOIN_S
@@ -430,6 +436,7 @@ def bundled(question: Question, deadline_s: float) -> tuple[Question, int]:
         estimates_s=tuple((mean_s if question.seen_s else kind[0]) * sizes[kind] for kind in rows),
         memory_bytes=tuple(need for _, need in rows),
         spread=spread / sqrt(size),
+        told_spread=None if question.told_spread is None else question.told_spread / sqrt(size),
         seen_s=(),
     ), size
 

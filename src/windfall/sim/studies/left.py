@@ -14,7 +14,7 @@ from msgspec import convert
 from windfall.api.asking import OpenClass, Unfinished
 from windfall.errors import BadInput
 from windfall.planning.contract import BAG, WORKFLOW
-from windfall.planning.estimates import GUESSED
+from windfall.planning.estimates import GUESSED, RECORDED
 from windfall.planning.offers import Offer
 from windfall.planning.registry import known_planner
 from windfall.resources import largest
@@ -50,9 +50,12 @@ def question_left(
     if not any(each["tasks"] for each in left["classes"]):
         raise BadInput(f"{_named(left)} has ended: nothing is left to plan", hint="all of it again: --whole")
     licences = _licences(left)
+    told = left["classes"][0].get("spread")
+    known = told if spread is None else spread
+    guessed = RECORDED.spread if left["workflow"] else GUESSED.spread
     common: Json = {
-        "supplies": supplies, "spread": GUESSED.spread if spread is None else spread,
-        "spread_is_guessed": spread is None,
+        "supplies": supplies, "spread": guessed if known is None else known,
+        "spread_is_guessed": known is None, "told_spread": told,
         "confidence": left["confidence"] if confidence is None else confidence,
         "budget_usd": left["budget_left_usd"] if budget_usd is None else budget_usd,
         "resources": largest([*(each["resources"] for each in left["classes"]), licences]),

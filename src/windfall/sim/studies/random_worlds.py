@@ -175,6 +175,7 @@ def world_of(number: int) -> RandomWorld:
     told = Question(
         estimates_s=(seconds,) * tasks, memory_bytes=(0,) * tasks, planner="windfall",
         spread=spread if is_known else GUESSED_SPREAD, spread_is_guessed=not is_known,
+        told_spread=spread if is_known else None,
         supplies=(supply_of(spot), supply_of(sure)), confidence=one((0.8, 0.95)),
     )  # fmt: skip
     # Drawn apart, so that the numbers of all other worlds stay what they were.

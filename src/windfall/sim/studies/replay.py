@@ -140,6 +140,7 @@ class Fitted(SeenLog):
             memory_bytes_of=(0,) * job.tasks,  # hosts of the replay do not say how much they have
             told="each" if all(one.estimate_is_exact for one in classes) else bag.told,
             estimates_of=tuple(one.estimate_s for one in classes),
+            told_spread=classes[0].spread if classes else None,
             planner=(job.rules.planner or PLANNER) if bag.planner else "",
         )
 

@@ -165,3 +165,43 @@ def test_a_run_without_any_loss_costs_what_the_plan_says(seed, cycle_s, tmp_path
     assert told["met"] and told["forecast"]["met"] == 1, ended
     assert told["forecast"]["cost_usd"]["mean"] == pytest.approx(told["cost_usd"], rel=1e-6)
     assert told["forecast"]["finish_s"]["mean"] == pytest.approx(told["makespan_s"], abs=60.0)
+
+
+ROW = """
+name = "row"
+{spread}
+[[task]]
+name = "prepare"
+command = "true"
+estimate = "5m"
+[[task]]
+name = "fit-{{k}}"
+map = {{ k = "1-12" }}
+command = "true"
+after = "prepare"
+estimate = "15m"
+"""
+BY_THE_HOUR = """
+[[offer]]
+name = "small"
+cores = 2
+price_usd = 0.085
+cycle_s = 3600
+lag_s = 120
+"""
+
+
+@pytest.mark.parametrize(("spread", "words"), [("spread = 0", ()), ("", ("--spread", "0"))])
+def test_runs_of_exact_tasks_cost_what_the_plan_says_where_that_is_told(tmp_path, monkeypatch, capsys, spread, words):
+    """Run times that nobody calls exact have slack: a second machine is rented, and the bill is a half higher."""
+    (tmp_path / "offers.toml").write_text(BY_THE_HOUR)
+
+    def planned(spread, *words):
+        (tmp_path / "flow.toml").write_text(ROW.format(spread=spread))
+        files = ("--workflow", str(tmp_path / "flow.toml"), "--offers", str(tmp_path / "offers.toml"))
+        words = (*files, "--deadline", "2h", "--seeds", "2", *words)
+        return json.loads(windfall(monkeypatch, capsys, "plan", *words, "--json").out)
+
+    told = planned(spread, *words)
+    assert told["forecast"]["cost_usd"]["high"] == pytest.approx(told["cost_usd"]) == 0.17
+    assert planned("")["forecast"]["cost_usd"]["mean"] > 0.2

@@ -372,6 +372,18 @@ def test_run_times_are_learned_and_corrected_for_the_speed_of_the_machine() -> N
     assert group.task.runtime_s == pytest.approx(20.0)
 
 
+def test_plans_keep_slack_for_the_spread_that_was_told() -> None:
+    def planned_s(spread: float | None) -> float:
+        cloud = Cloud()
+        bag = cloud.rent(12, [TaskClass(estimate_s=300.0, spread=spread)])
+        tasks = views.view(cloud.state, bag.number, cloud.t, math.inf).tasks
+        return max(task.runtime_s for task in tasks.values())
+
+    exact, narrow, usual, wide = map(planned_s, (0.0, 0.1, None, 0.9))
+    assert exact == pytest.approx(300.0, rel=1e-3)
+    assert exact < narrow < usual < wide
+
+
 def test_a_task_that_runs_or_was_cut_short_is_known_to_take_longer_than_it_has_run() -> None:
     cloud = Cloud()
     bag = cloud.rent(3, [TaskClass(estimate_s=300.0)])

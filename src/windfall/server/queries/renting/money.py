@@ -197,6 +197,7 @@ def _class(service: Service, bag: Bag, index: int, count: int, of: int) -> OpenC
         "cpus": rules.cpus,
         "resources": {name: amount / 1000 for name, amount in rules.needs if name not in of_server},
         "of_server": {name: amount / 1000 for name, amount in rules.needs if name in of_server},
+        "spread": rules.spread,
     }
 
 

@@ -84,7 +84,7 @@ def _new(service: Service, body: WhatIfBody) -> Unfinished:
         "free_slots": free_slots(service.state),
         "classes": [
             {"tasks": body.tasks, "estimate_s": body.estimate_s, "run_times_s": [], "memory_bytes": 0, "cpus": 1,
-             "resources": {}, "of_server": {}, "of": body.tasks}
+             "resources": {}, "of_server": {}, "of": body.tasks, "spread": None}
         ],
         "offers": [offer_told(service, offer) for pool in pools for offer in fleet.offers.get(pool, ())],
     }  # fmt: skip
