@@ -106,11 +106,67 @@ def test_over_random_markets_the_price_protects_higher_bids_and_rises_with_deman
         rates |= {i.id: round(i.bid_usd_per_h * 1e6) for host in hosts for i in host.instances}
         assert all(rates[identity] <= many.price_microusd_per_h for identity in many.terminated)
         assert all(rates[identity] >= many.price_microusd_per_h for identity, _ in many.admitted)
-        for identity in many.terminated:
+        for identity in (*many.terminated, *(victim for victim, _ in many.displaced)):
             site.remove(identity)
         by_id = {bid.id: bid for bid in bids}
         for identity, host in many.admitted:
             site.boot(host, by_id[identity])  # raises where there is no room
+
+
+def two_full_hosts():
+    """Hosts of three cores, each with three workers; all bid alike, and the last two are on different hosts."""
+    return Site([Host(f"h{h}", {"vcpu": 3}, tuple(bidder(f"{i}.{h}", 0.4) for i in range(3))) for h in range(2)])
+
+
+def test_a_bid_for_two_cores_takes_the_place_of_two_workers_on_one_host_and_no_other_worker_ends():
+    outcome = clear(two_full_hosts(), [bidder("wide", 2.0, vcpu=2)])
+    ((name, host),) = outcome.admitted
+    gone = [*outcome.terminated, *(victim for victim, _ in outcome.displaced)]
+    assert name == "wide" and len(gone) == 2 and {identity[-1] for identity in gone} == {host[-1]}
+
+
+def test_a_bid_that_no_host_has_room_for_ends_nobody_and_raises_no_price():
+    site = Site([Host(name, {"vcpu": 2}, (bidder(f"{name}0", 9.0), bidder(f"{name}1", 0.1))) for name in "ab"])
+    outcome = clear(site, [bidder("wide", 2.0, vcpu=2)])
+    assert outcome.terminated == outcome.displaced == outcome.admitted == ()
+    assert outcome.price_microusd_per_h == 0
+
+
+def test_over_random_markets_nobody_ends_in_vain_and_a_winner_waits_only_where_no_host_has_lower_bids_enough():
+    rng = np.random.default_rng(12)
+    wide = 0
+    for _ in range(300):
+        hosts = [
+            Host(
+                f"h{h}",
+                {"vcpu": 4},
+                tuple(bidder(f"{h}-{i}", float(rng.integers(1, 100)) / 100) for i in range(int(rng.integers(0, 5)))),
+            )
+            for h in range(3)
+        ]
+        bids = [bidder(f"w{i}", float(rng.integers(1, 400)) / 100, vcpu=float(rng.integers(1, 4))) for i in range(4)]
+        outcome = clear(Site(hosts), bids, 50_000)
+        price, by_id = outcome.price_microusd_per_h, {bid.id: bid for bid in bids}
+        size = {bid.id: bid.resources["vcpu"] for bid in bids} | {i.id: 1.0 for host in hosts for i in host.instances}
+        rate = {bid.id: bid.bid_usd_per_h * 1e6 / size[bid.id] for bid in bids}
+        rate |= {i.id: i.bid_usd_per_h * 1e6 for host in hosts for i in host.instances}
+        gone = {*outcome.terminated, *(victim for victim, _ in outcome.displaced)}
+        held = {host.name: [i.id for i in host.instances if i.id not in gone] for host in hosts}
+        for identity, host in outcome.admitted:
+            held[host].append(identity)
+        free = {host: 4 - sum(size[i] for i in here) for host, here in held.items()}
+        assert min(free.values()) >= 0
+        for host in hosts:
+            for ended in host.instances:
+                if ended.id in outcome.terminated and rate[ended.id] >= price:
+                    assert free[host.name] < 1, "its room is taken"
+        wide += any(size[identity] > 1 for _, identity in outcome.displaced)
+        for identity in outcome.waiting:
+            if rate[identity] > price + 1:
+                for host, here in held.items():
+                    lower = sum(size[i] for i in here if rate[i] < rate[identity] and i not in by_id)
+                    assert free[host] + lower < size[identity], (identity, host)
+    assert wide > 30
 
 
 def test_consolidation_empties_hosts_by_moves_that_fit_in_order_and_never_moves_a_normal_instance():

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.server.asgi import InProcess
+from windfall.cli.site.rules import KEYS, body_of
 
 RULES = {
     "name": "lab", "instance": {"vcpu": 1, "ram_mb": 1000}, "limit": 7, "grace": "20s", "cost": "period",
@@ -66,3 +67,10 @@ def test_a_wrong_change_is_refused_and_nothing_changes(server: InProcess, said):
 def test_a_site_that_is_not_there_is_named_in_the_refusal(server: InProcess):
     code, error = server.post("/v1/sites/attic/change", {"limit": 3})
     assert code == 404 and "windfall site create" in str(error)
+
+
+def test_the_command_line_takes_a_filter_of_tags_back_with_a_word():
+    unsaid = dict.fromkeys(("instance_vcpu", "instance_ram", "instance_disk", *KEYS)) | {"weighers": ()}
+    assert body_of(unsaid | {"only_tags": ("any",)}) == {"only_tags": []}
+    assert body_of(unsaid | {"only_tags": ("disk=ssd",)}) == {"only_tags": ["disk=ssd"]}
+    assert body_of(unsaid | {"only_tags": ()}) == {}

@@ -24,6 +24,8 @@ KEYS = {
     "review": "review", "cycle": "cycle",
 }  # fmt: skip
 """Option: key of the body."""
+ANY_TAG = "any"
+"""Takes back what `--only-tag` said before."""
 INSTANCE = {"instance_vcpu": "vcpu", "instance_ram": "ram_mb", "instance_disk": "disk_gb"}
 CHANGEABLE = (
     "instance", "limit", "grace_s", "cost", "idle_exit_s", "price_usd", "weighers", "only_tags", "market",
@@ -54,7 +56,7 @@ def rules_options(defaults: Json) -> Callable[[Command], Command]:
         click.option("--weigher", "weighers", multiple=True, metavar="NAME[=N]", help=weighers),
         click.option(
             "--only-tag", "only_tags", multiple=True, metavar="K=V",
-            help="Preemptible instances on hosts with it. Repeatable.",
+            help="Preemptible instances on hosts with it; any: on all. Repeatable.",
         ),
         click.option(
             "--market/--no-market", default=defaults.get("market"),
@@ -85,5 +87,5 @@ def body_of(rules: Json) -> Json:
     if rules["weighers"]:
         body["weighers"] = multipliers(rules["weighers"])
     if rules["only_tags"]:
-        body["only_tags"] = list(rules["only_tags"])
+        body["only_tags"] = [] if rules["only_tags"] == (ANY_TAG,) else list(rules["only_tags"])
     return body

@@ -35,6 +35,9 @@ def check_site(rules: SiteRules, where: str) -> SiteRules:
     _check_weighers(rules.weighers, where)
     if len(rules.only_tags) > MOST_TAGS or not all(0 < len(tag) <= LONGEST_TAG for tag in rules.only_tags):
         raise BadInput(f"{where}: only_tags", hint=f"at most {MOST_TAGS} tags of at most {LONGEST_TAG} characters")
+    for tag in rules.only_tags:
+        if tag.find("=") < 1:
+            raise BadInput(f"{where}: only_tags: '{tag}' is no tag of a host", hint="as in disk=ssd")
     _check_review(rules, where)
     for name, value, least, most in (
         ("limit", rules.limit, 1, 100_000),

@@ -46,7 +46,8 @@ def clear_market(
         _end(scratch, site, identity, _costs(settled.price_usd), settled)
     for identity, winner in found.displaced:
         who = winner if winner in asked else "a new worker"
-        _end(scratch, site, identity, f"{who} bids more and may run only on hosts like this one", settled)
+        why = "may run only on hosts like this one" if winner in tied else "needs so much room on one host"
+        _end(scratch, site, identity, f"{who} bids more and {why}", settled)
     _start_winners(scratch, site, asked, found, settled)
     return sum(name not in asked for name, _ in found.admitted)
 
@@ -81,9 +82,10 @@ def _end(scratch: Scratch, site: SiteState, identity: str, why: str, settled: Si
 def _start_winners(
     scratch: Scratch, site: SiteState, asked: dict[str, Instance], found: Cleared, settled: SiteSettled
 ) -> None:
-    """Those that are tied to a tag take the host that was found for them, before others take its room."""
-    host_of = dict(found.admitted)
-    for name, one in sorted(asked.items(), key=lambda item: not request_of(item[1]).tags):
+    """Those for which others make way take the host that was found for them, before others take its room; so do those
+    that are tied to a tag."""
+    host_of, served = dict(found.admitted), {winner for _, winner in found.displaced}
+    for name, one in sorted(asked.items(), key=lambda item: not (request_of(item[1]).tags or item[0] in served)):
         why = f"{_bids(site, one)}; {_costs(found.price_microusd_per_h / 1e6)}"
         leaving = [identity for identity, winner in found.displaced if winner == name]
         placement = _place(scratch, one, host_of[name], leaving) if name in host_of else None
@@ -97,7 +99,7 @@ def _start_winners(
 def _place(scratch: Scratch, one: Instance, host: str, leaving: Sequence[str]) -> Placement:
     """`leaving`: who makes way for it there."""
     request = request_of(one)
-    if not request.tags:
+    if not (request.tags or leaving):
         return scratch.place(one.number, request)
     scratch.put(host, one.number, request)
     why = f"{', '.join(leaving)} makes way on {host}" if leaving else f"{host} has room"
@@ -108,7 +110,7 @@ def _waits_for(one: Instance) -> str:
     tags = request_of(one).tags
     if tags:
         return f"it waits for room on hosts with {', '.join(tags)}, for lower bids there, or for a lower price"
-    return "it waits for room, or for a lower price"
+    return "it waits for room on one host, for lower bids there, or for a lower price"
 
 
 def waits(site: SiteState, one: Instance) -> list[str]:

@@ -5,9 +5,9 @@ running preemptible instances that carry a bid, and the bids that wait. They are
 down; the first that no longer fits ends the granting and sets the price for all, so every winner pays at most its bid,
 and every claim that bids more than the price keeps its place. What stays idle is less than that first refused claim.
 
-A bid may be tied to some of the hosts. Supply is that of the whole site, so one that wins may find its own hosts full
-of lower bids: it takes the place of the lowest of them. Where they hold higher bids, it is left out: it must not raise
-the price of room that it could not use.
+Supply is that of the whole site, so a bid that wins may find that no host has so much room in one piece, or none of
+those to which it is tied. Then it takes the place of the lowest bids on one host. Where these are as high as its own or
+higher, it is left out: it must not raise the price of room that it could not use.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Cleared(Struct, frozen=True):
     price_microusd_per_h: int
     admitted: tuple[tuple[str, str], ...]  # waiting bids that start: (id, host)
     terminated: tuple[str, ...]  # running instances that bid no more than the price, once supply is used up
-    waiting: tuple[str, ...]  # bids not granted, or granted while no host has that much in one piece
-    displaced: tuple[tuple[str, str], ...] = ()  # running instances that make way for a tied bid: (id, its id)
+    waiting: tuple[str, ...]  # bids not granted, or left out because no host could take them
+    displaced: tuple[tuple[str, str], ...] = ()  # running instances that make way on one host: (id, the winner's id)
 
 
 class _Claim(Struct, frozen=True):
@@ -53,6 +53,7 @@ def clear(
     """
     tied = tied or {}
     claims = _claims(site, bids, unit)
+    left_out: list[_Claim] = []
     while True:
         price, granted = _grant(site, claims, reserve_microusd_per_h)
         seating = _Seating(site, claims, granted)
@@ -60,14 +61,20 @@ def clear(
         # Bids that are tied go first: others find room on more hosts.
         for claim in sorted(claims[:granted], key=lambda claim: claim.instance.id not in tied):
             identity = claim.instance.id
-            if not claim.running and not seating.seat(claim, tied.get(identity)) and identity in tied:
+            if not claim.running and not seating.seat(claim, tied.get(identity)):
                 shut_out.add(identity)
         if not shut_out:
             break
+        left_out += [claim for claim in claims if claim.instance.id in shut_out]
         claims = [claim for claim in claims if claim.instance.id not in shut_out]
+    for claim in left_out:
+        # Without them others were seated in another way, which may have left room.
+        if claim.rate >= price:
+            seating.seat(claim, tied.get(claim.instance.id))
     starting = {identity for identity, _ in seating.admitted}
     waiting = tuple(bid.id for bid in bids if bid.id not in starting)
-    return Cleared(price, tuple(seating.admitted), seating.ending, waiting, tuple(seating.displaced))
+    ending = tuple(claim.instance.id for claim in seating.ending if not (claim.rate >= price and seating.keep(claim)))
+    return Cleared(price, tuple(seating.admitted), ending, waiting, tuple(seating.displaced))
 
 
 class _Seating:
@@ -75,21 +82,29 @@ class _Seating:
 
     def __init__(self, site: Site, claims: Sequence[_Claim], granted: int) -> None:
         self.site, self.free = site, site.free_f.copy()
-        self.ending = tuple(claim.instance.id for claim in claims[granted:] if claim.running)
+        self.ending = [claim for claim in claims[granted:] if claim.running]
         self.staying = [claim for claim in claims[:granted] if claim.running]
         self.admitted: list[tuple[str, str]] = []
         self.displaced: list[tuple[str, str]] = []
-        for identity in self.ending:
-            self._leave(identity)
+        for claim in self.ending:
+            self._leave(claim.instance.id)
+
+    def keep(self, claim: _Claim) -> bool:
+        """Let one that would end stay, if nobody has taken its room: a winner may have found its host elsewhere."""
+        h = self.site.instances[claim.instance.id].host
+        if (self.free[:, h] < claim.units).any():
+            return False
+        self.free[:, h] -= claim.units
+        return True
 
     def _leave(self, identity: str) -> None:
         placed = self.site.instances[identity]
         self.free[:, placed.host] += placed.units
 
     def seat(self, claim: _Claim, allowed: Bools | None) -> bool:
-        """Give it a host. A tied claim (`allowed`) may take the place of lower ones. False: there is no room."""
+        """Give it a host, of those that are allowed. It may take the place of lower claims. False: there is no room."""
         h = best_fit(self.free, self.site.capacity, claim.units, allowed)
-        if h is None and allowed is not None:
+        if h is None:
             h = self._make_way(claim, allowed)
         if h is None:
             return False
@@ -97,12 +112,12 @@ class _Seating:
         self.admitted.append((claim.instance.id, self.site.names[h]))
         return True
 
-    def _make_way(self, claim: _Claim, allowed: Bools) -> int | None:
+    def _make_way(self, claim: _Claim, allowed: Bools | None) -> int | None:
         """The allowed host whose lower claims bid least together for the room that is needed; they leave it."""
         lower: dict[int, list[_Claim]] = {}
         for other in reversed(self.staying):
             h = self.site.instances[other.instance.id].host
-            if other.rate < claim.rate and allowed[h]:
+            if other.rate < claim.rate and (allowed is None or allowed[h]):
                 lower.setdefault(h, []).append(other)
         found = [(h, self._cheapest(h, others, claim.units)) for h, others in lower.items()]
         enough = [(sum(_bid(one) for one in victims), h, victims) for h, victims in found if victims]

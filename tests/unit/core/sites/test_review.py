@@ -69,7 +69,7 @@ def test_a_bid_below_the_price_waits_says_why_and_starts_when_room_comes_free():
     asked = hand.bid(0.01)
     assert asked.state == "waiting" and asked.why[0].startswith("it bids $0.01")
     said = why_now(hand.state, hand.site, hand.engine.policies.sites, asked, hand.t)
-    assert said[1] == "it waits for room, or for a lower price"
+    assert said[1] == "it waits for room on one host, for lower bids there, or for a lower price"
     first = next(one for one in hand.site.instances.values() if one.is_worker)
     hand.report(first.host, ended=[(first.number, "done")])
     hand.review()
@@ -103,6 +103,21 @@ def test_equal_bids_cause_no_change_at_a_review():
     before = hand.states()
     assert hand.review().leaving == [] and hand.states() == before
     assert hand.site.review_t == hand.t + 60.0 and wake_at(hand.state) <= hand.site.review_t
+
+
+def test_a_higher_bid_for_two_cores_takes_the_place_of_two_workers_on_one_host():
+    hand = ReviewHand(market=True, bid_usd=0.01)
+    first, *_ = hand.want(4)
+    hand.report(first, ended=[(1, "done")])
+    assert hand.want(1) == [first], "the last two workers are on two hosts"
+    asked = hand.bid(0.05, vcpu=2.0)
+    ending = [one for one in hand.site.instances.values() if one.state == "leaving"]
+    assert asked.state == "placed" and {one.host for one in ending} == {asked.host} and len(ending) == 2
+    assert sorted(asked.after) == sorted(one.number for one in ending)
+    assert any(f"lab-{asked.number} bids more and needs so much room on one host" in one.text for one in ending)
+    hand.settle()
+    assert asked.state == "running" and hand.review().leaving == []
+    assert [one.state for one in hand.site.instances.values() if one.is_worker].count("running") == 2
 
 
 def with_a_gpu_host():

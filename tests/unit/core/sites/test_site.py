@@ -276,6 +276,7 @@ def test_hosts_without_the_tags_of_the_site_are_no_room_for_the_overlay():
         ({"weighers": {"pck": 1.0}}, "no weigher 'pck'"),
         ({"weighers": {"pack": float("nan")}}, "pack"),
         ({"only_tags": [""]}, "only_tags"),
+        ({"only_tags": ["ssd"]}, "'ssd' is no tag of a host"),
     ],
 )
 def test_wrong_weighers_and_tags_of_a_site_are_refused(wrong, word):
