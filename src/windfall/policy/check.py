@@ -200,6 +200,11 @@ def _check_unknown(faults: _Faults, node: Node, reference: Reference, extra: Ext
     if own_name.lower() in declared or name.lower().startswith("tag_"):
         return
     written = ".".join(reference.written)
+    if [part.lower() for part in reference.written[-3:-1]] in (["host", "tag"], ["host", "tags"]):
+        *host, tags, _ = reference.written
+        meant = ".".join((*host, f"Tag_{name}"))
+        faults.error(node.start, f"{tags} is no ad: each tag of a host is an attribute", f"did you mean {meant}?")
+        return
     near = nearest_attribute(reference, extra)
     if near:
         near = _as_written(near, reference.written[0])

@@ -120,6 +120,19 @@ def test_an_attribute_that_never_exists_is_refused_with_the_nearest_that_does(te
     assert f"the nearest is {nearest}" in finding.hint
 
 
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ('Host.Tags.disk == "ssd"', "Host.Tag_disk"),
+        ("Host.tag.Disk =?= 1", "Host.Tag_Disk"),
+        ("Job.Replica1.Host.Tags.rack == 2", "Job.Replica1.Host.Tag_rack"),
+    ],
+)
+def test_tags_written_as_an_ad_of_their_own_are_refused_with_the_attribute_that_is_meant(text, meant):
+    (finding,) = findings(text, policy="Deadline")
+    assert (finding.level, finding.hint) == ("error", f"did you mean {meant}?")
+
+
 def test_a_policy_that_is_asked_before_there_is_a_host_is_not_told_to_name_one():
     (finding,) = findings("Grid.Host.Memory > 1", policy="GridPolicy")
     assert finding.level == "error" and finding.hint.startswith("the nearest is Grid.")
