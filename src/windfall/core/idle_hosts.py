@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 HOSTS_LOOKED_AT = 32
 """Waiting hosts that are tried for replicas at one look: each costs as much as an exchange that gives nothing."""
-MOST_OFFERED = 10_000
+ASKING_S = 0.5
+"""Hosts that are woken have asked within this time; sooner none is woken for the tasks that they will take."""
+MOST_REMEMBERED = 10_000
 FEW_TAILS, PAUSE_S = 32, 5e-5
 """A look for replicas asks every job in its tail, 0.3 to 0.8 us each. Where there are more than a few, the next look
 follows after a pause for each of them, so that looking takes two percent of a driver's time at most."""
@@ -40,8 +42,8 @@ class IdleHosts:
         self.since: dict[str, int] = {}
         """By name: the record that gave the host nothing. Drivers ask nothing while it is empty."""
         self._again: dict[str, float] = {}
-        """When hosts began to wait that have not yet asked again for tasks which they had to leave to others at first,
-        the earliest first."""
+        """When each host began to wait, the earliest first, until it has asked a second time: a task that failed on it
+        goes to others first."""
         self._asks_again: set[str] = set()
         self._work_seq = 0
         """The last record after which a host could get something that got nothing before."""
@@ -84,7 +86,7 @@ class IdleHosts:
         if may_ask and (tasks := _open(state)):
             found = self._for_tasks(tasks, t)
             if self._again:
-                at = next(iter(self._again.values())) + AVOID_S
+                at = max(next(iter(self._again.values())) + AVOID_S, t + ASKING_S)
         if self.since and state.bags.tails:
             copies, look_t = self._for_replicas(state, t)
             found += copies
@@ -111,7 +113,7 @@ class IdleHosts:
             found.append(host)
             self.end(host)
             self._asks_again.add(host)
-        if len(self._asks_again) > MOST_OFFERED:
+        if len(self._asks_again) > MOST_REMEMBERED:
             self._asks_again.clear()  # hosts that never came back
         return found
 
@@ -137,7 +139,7 @@ class IdleHosts:
             left -= given
             if left <= 0:
                 break
-        if len(self._offered) > MOST_OFFERED:
+        if len(self._offered) > MOST_REMEMBERED:
             self._offered.clear()
         self._offered.update(due)
         return found, at

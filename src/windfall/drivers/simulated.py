@@ -84,8 +84,10 @@ class Simulated:
         """The world: it rents machines and starts workers."""
         self.idle = IdleHosts(engine.policies)
         self.wake: Callable[[str], None] = _nobody
-        """The world: a host that waits for work asks again."""
+        """The world: a host asks again, for work or to hear what it shall cancel."""
         self._look_at = inf
+        self._telling: set[int] = set()
+        """Hosts that were woken because there is something to tell them."""
         self.submit(ServerStarted(0.0, settings or Settings()))
         for told in told_plans:
             self.at(told.at_s, self._tell_plan)
@@ -114,7 +116,17 @@ class Simulated:
         if self.idle.since:
             self.idle.heed(state, record)
             self.look_at_idle()
+        if state.hosts.to_tell or self._telling:
+            self._tell()
         return record
+
+    def _tell(self) -> None:
+        """Wake hosts that have something to cancel or to return, each once."""
+        hosts = self.state.hosts
+        self._telling &= hosts.to_tell.keys()
+        for number in [number for number in hosts.to_tell if number not in self._telling]:
+            self._telling.add(number)
+            self.wake(hosts[number].name)
 
     def look_at_idle(self) -> None:
         """Have hosts ask that wait for work, where there may be some for them."""

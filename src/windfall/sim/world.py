@@ -453,9 +453,11 @@ class World:
             self.provider.asked(host)
 
     def _wake(self, name: str) -> None:
-        """A host that waits for work may get some now."""
+        """There may be work for a host, or something that it shall cancel."""
         host = self._by_name[name]
-        self.driver.at(self.driver.now, self._retry, host, host.epoch)
+        # A host with a fixed prefetch would fetch at once what it was told to return.
+        if host.here and host.pool.long_poll and (host.pool.bundles or len(host.running) < host.pool.slots):
+            self.driver.at(self.driver.now, self._retry, host, host.epoch)
 
     def _call_members(self, host: Host) -> None:
         """The other hosts of a task have news: on a live server they wait for an answer, and are woken."""

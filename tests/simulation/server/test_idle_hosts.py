@@ -102,3 +102,14 @@ def test_hosts_that_wait_hear_at_once_of_a_job_and_of_a_task_that_was_given_up()
     bag = made.driver.state.bags[1]
     assert bag.state == "done" and bag.tally.attempts > 2
     assert bag.finished_t is not None and bag.finished_t < 600.0 + 31.0 * bag.tally.attempts
+
+
+def test_the_loser_of_two_replicas_is_cancelled_at_once_and_its_host_is_free():
+    ran = []
+    pool = {"name": "grid", "hosts": 30, "poll": "5m", "stragglers": 0.1, "straggler_factor": 100.0}
+    document = {"pool": [pool], "bag": [{"name": "bag", "tasks": 60, "run": "4s"}]}
+    made = World(check(document, Path("test.toml")), 1, watch=lambda *told: ran.append(told))
+    made.run()
+    done = {key[:2]: end_s for _, key, _, end_s, cause in ran if cause == CAUSES.index(DONE)}
+    losers = [(key, end_s) for _, key, _, end_s, cause in ran if cause == CAUSES.index("cancelled")]
+    assert losers and all(end_s == done[key[:2]] for key, end_s in losers)

@@ -125,8 +125,8 @@ POOL = (
     Field("report", "choice", "when results are sent: each at once, or when all fetched tasks are done", "each",
           ("each", "batch")),
     Field("heartbeat", "duration", "longest silence of a working host; never: it reports only results", "20s"),
-    Field("long_poll", "flag", "whether a host without work hears at once that there is some, as live workers do; "
-          "false: when it asks again, as BOINC clients do", True),
+    Field("long_poll", "flag", "whether hosts hear at once of work, if they have none, and of what they shall cancel, "
+          "as live workers do; false: when they ask again, as BOINC clients do", True),
     Field("poll", "duration", "time until a host without work asks again; doubled each time", "10s"),
     Field("poll_max", "duration", "and how late at most", "10m"),
     Field("price_usd", "number", "price of a host for one billing cycle", 0.0),
