@@ -37,31 +37,34 @@ def document(
         "budget_usd": question.budget_usd,
         "earliest_s": soonest_s,
         "estimate_s": fmean(question.seen_s or question.estimates_s),
-        **outlook(ready.deadline_s, made),
+        **outlook(ready.deadline_s, made, soonest_s),
         "machines": _machines(made),
         "first_plan": _first_plan(made),
         "assumed": ready.assumed,
         "warnings": ready.warnings,
-        "what_if": [_compared(row) for row in front(compared)],
-        "nearest": None if nearest is None else outlook(nearest.deadline_s, nearest),
+        "what_if": [_compared(row, soonest_s) for row in front(compared)],
+        "nearest": None if nearest is None else outlook(nearest.deadline_s, nearest, soonest_s),
     }
 
 
-def _compared(row: Row) -> Json:
+def _compared(row: Row, soonest_s: float) -> Json:
     """One row of --what-if; `planned_for`: the deadline and the confidence whose plan it follows, the cheapest."""
     plan = row.planned_for
-    return outlook(row.variant.deadline_s, row.made) | {
+    return outlook(row.variant.deadline_s, row.made, soonest_s) | {
         "confidence": row.variant.confidence,
         "planned_for": {"deadline_s": plan.deadline_s, "confidence": plan.confidence},
     }
 
 
-def outlook(deadline_s: float, made: Forecast | None) -> Json:
-    """One deadline. `low` to `high` holds the next run with the chance `interval`; of `met`, its 95 % interval."""
+def outlook(deadline_s: float, made: Forecast | None, soonest_s: float) -> Json:
+    """One deadline. `low` to `high` holds the next run with the chance `interval`; of `met`, its 95 % interval.
+
+    A possible one without runs was not simulated: not yet, or Ctrl-C came before.
+    """
     if made is None:
         return {
             "deadline_s": deadline_s,
-            "possible": False,
+            "possible": deadline_s >= soonest_s,
             "runs": 0,
             "interval": None,
             "cost_usd": None,
@@ -236,6 +239,9 @@ def _front(told: Json) -> list[str]:
         when = f"  {head:<12}"
         if not row["possible"]:
             found.append(f"{when}impossible before {show_duration(told['earliest_s'])}")
+            continue
+        if not row["runs"]:
+            found.append(f"{when}not simulated")
             continue
         cost, finish, met = row["cost_usd"], row["finish_s"], row["met"]
         done = "never" if finish is None else show_duration(finish["mean"])

@@ -420,16 +420,30 @@ def test_a_spread_that_was_not_given_differs_from_run_to_run_and_one_that_was_gi
     assert {forecast.of_seed(question(spread=0.4), seed).spread for seed in range(20)} == {0.4}
 
 
-def test_ctrl_c_shows_what_there_is(plan, monkeypatch):
+@pytest.fixture
+def interrupted(monkeypatch):
+    """Ctrl-C comes after two simulated runs."""
     made = forecast.simulated
 
-    def interrupted(*said):
+    def simulated(*said):
         for count, each in enumerate(made(*said)):
             if count == 2:
                 raise KeyboardInterrupt
             yield each
 
-    monkeypatch.setattr(simulating, "simulated", interrupted)
+    monkeypatch.setattr(simulating, "simulated", simulated)
+
+
+def test_deadlines_that_ctrl_c_left_out_are_not_called_impossible(plan, interrupted):
+    words = ("--deadline", "2h", "--what-if", "deadline=30s,3h", "--spread", "0", "--seeds", "2")
+    soon, own, later = json.loads(plan(*words, "--json").out)["what_if"]
+    assert (soon["possible"], own["possible"], later["possible"]) == (False, True, True)
+    assert (own["runs"], later["runs"], later["cost_usd"]) == (2, 0, None)
+    shown = plan(*words).out
+    assert shown.count("impossible before") == 1 and "  3h00m       not simulated" in shown
+
+
+def test_ctrl_c_shows_what_there_is(plan, interrupted):
     ended = plan("--deadline", "2h", "--spread", "0", "--seeds", "5", "--json")
     told = json.loads(ended.out)
     assert told["runs"] == 2 and "interrupted after 2 of 5 simulated runs" in told["assumed"]
