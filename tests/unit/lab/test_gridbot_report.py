@@ -13,10 +13,14 @@ from windfall.sim.run import run
 
 def test_a_statement_is_reproduced_or_not_with_its_reason_or_not_checked():
     claims = [("a", True), ("b", False), ("c", False), ("d", None)]
-    said = as_markdown(Finding("n", "t", "", [], [], claims, reasons={"b": "too few hosts"}), 1.0).splitlines()
+    finding = Finding("n", "t", "", [], [], claims, reasons={"b": "too few hosts"})
+    said = as_markdown(finding, 1.0).splitlines()
     assert "- reproduced: a" in said and "- not checked: d" in said
     assert "- **not reproduced**: b. Why: too few hosts" in said
     assert "- **not reproduced**: c. Why: the cause was not found" in said
+    small = as_markdown(finding, 0.05)
+    assert "c. Why: hosts and tasks are 0.05 of the paper's; whether it comes out with all of them" in small
+    assert "- **not reproduced**: b. Why: too few hosts" in small
 
 
 def test_the_rival_has_none_of_gridbots_mechanisms():

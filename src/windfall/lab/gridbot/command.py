@@ -34,7 +34,9 @@ def command(
 ) -> None:
     """Run GridBot's experiments again with the real engine in a simulated world, beside the paper's figures.
 
-    Hosts and tasks are a tenth of the paper's by default; --scale 1 is its full size (minutes per experiment).
+    Hosts and tasks are a tenth of the paper's by default; run times, waits and deadlines are as they are. With so few
+    hosts seeds differ more, and statements that come out at full size may not. --scale 1 is the full size (minutes per
+    experiment).
 
     \b
     Examples:
@@ -66,17 +68,18 @@ def as_markdown(finding: Finding, scale: float) -> str:
     lines = [f"## {finding.title}", "", f"Scale {scale:g}. {finding.assumed}", ""]
     lines += ["| " + " | ".join(finding.heads) + " |", "|" + "---|" * len(finding.heads)]
     lines += ["| " + " | ".join(row) + " |" for row in finding.rows]
-    lines += ["", *(_statement(finding, *claim) for claim in finding.claims), ""]
+    lines += ["", *(_statement(finding, scale, *claim) for claim in finding.claims), ""]
     return "\n".join(lines)
 
 
-def _statement(finding: Finding, claim: str, holds: bool | None) -> str:
+def _statement(finding: Finding, scale: float, claim: str, holds: bool | None) -> str:
     line = f"- {said(holds)}: {claim}"
-    return f"{line}. Why: {why(finding, claim)}" if holds is not None and not holds else line
+    return f"{line}. Why: {why(finding, claim, scale)}" if holds is not None and not holds else line
 
 
-def why(finding: Finding, claim: str) -> str:
-    return finding.reasons.get(claim, "the cause was not found")
+def why(finding: Finding, claim: str, scale: float) -> str:
+    small = f"hosts and tasks are {scale:g} of the paper's; whether it comes out with all of them, --scale 1 says"
+    return finding.reasons.get(claim, small if scale < 1 else "the cause was not found")
 
 
 def said(holds: bool | None) -> str:
@@ -92,7 +95,7 @@ def _plain(finding: Finding, scale: float) -> dict[str, object]:
             {
                 "claim": claim,
                 "holds": None if holds is None else bool(holds),
-                "why": why(finding, claim) if holds is not None and not holds else None,
+                "why": why(finding, claim, scale) if holds is not None and not holds else None,
             }
             for claim, holds in finding.claims
         ],
