@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import takewhile
 from math import inf
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from windfall.core.decisions import HostAnswered
 from windfall.core.engine import Engine
 from windfall.core.events import AnyEvent, PlanProposed, ServerStarted, Settings
 from windfall.core.idle_hosts import IdleHosts
@@ -117,15 +119,18 @@ class Simulated:
             self.idle.heed(state, record)
             self.look_at_idle()
         if state.hosts.to_tell or self._telling:
-            self._tell()
+            self._tell(record)
         return record
 
-    def _tell(self) -> None:
-        """Wake hosts that have something to cancel or to return, each once."""
-        hosts = self.state.hosts
-        self._telling &= hosts.to_tell.keys()
-        for number in [number for number in hosts.to_tell if number not in self._telling]:
-            self._telling.add(number)
+    def _tell(self, record: Record) -> None:
+        """Wake hosts that have something to cancel or to return, each once until it has been told."""
+        hosts, telling, decided = self.state.hosts, self._telling, record.decided
+        if type(decided) is HostAnswered and decided.host not in hosts.to_tell:
+            telling.discard(decided.host)
+        # Hosts that vanished are never told, and may be thousands: those that were woken stand before the others.
+        found = list(takewhile(lambda number: number not in telling, reversed(hosts.to_tell)))
+        for number in reversed(found):
+            telling.add(number)
             self.wake(hosts[number].name)
 
     def look_at_idle(self) -> None:
@@ -223,6 +228,7 @@ class Simulated:
             self.state, self._saved = load(self._saved), None
         self._timer_at = inf
         self._planned.clear()
+        self._telling.clear()
         self.submit(ServerStarted(self.now, settings))
 
     def _fire(self) -> None:
