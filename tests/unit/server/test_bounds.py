@@ -62,6 +62,9 @@ def refused(answer: tuple[int, dict]) -> str:
         {f"a{number}": number for number in range(257)},
         {"anything": list(range(257))},
         {"anything": {"deeper": {"and": "deeper"}}},
+        {"owner": [1]},
+        {"owner": 5},
+        {"owner": "1"},
     ],
 )
 def test_an_ad_that_is_not_one_is_refused_and_the_results_beside_it_are_not_taken(server, ad):

@@ -166,7 +166,7 @@ def deadline_s(state: State, bag: Bag, host: Host, t: float, index: int | None =
     `index`: the class of the task. In a workflow what the quick classes took says nothing about the others.
     """
     advice = state.learned.advice.get(class_key(host.pool, bag._terms.rules.name))
-    if host.ad.get("owner"):
+    if host.owner:
         # While too few have come back to learn from, the deadline of the pool holds, not the prior.
         if advice is None or advice.decision.basis == "prior":
             return _volunteer_s(state, bag, host, None)

@@ -127,7 +127,7 @@ class Matcher:
             room = 0
         if want <= 0 and room <= 0:
             return []
-        tails, is_volunteer, groups = self.state.bags.tails, bool(host.ad.get("owner")), self.by_rank()
+        tails, is_volunteer, groups = self.state.bags.tails, bool(host.owner), self.by_rank()
         if not (room or tails or is_volunteer) and type(groups) is list and len(groups) == 1 == len(groups[0]):
             return self._choose_from_one(groups[0][0], want)
         picked: list[Assigned] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.engine.hand import Hand
 from windfall.core.decisions import ACCEPTED, FAILED_FOR_GOOD, RETRIED, VOTED
 from windfall.core.events import PoolsConfigured, TaskClass
@@ -241,3 +243,12 @@ def test_a_volunteer_has_the_deadline_of_its_pool_while_too_few_came_back_to_lea
     hand.state.learned.take(Advice("boinc", bag.rules.name, prior, None))
     (piece,) = hand.ask("host-1", 1, slots=1, pool="boinc", owner="1").assigned
     assert prior.basis == "prior" and piece.deadline == hand.t + week_s
+
+
+@pytest.mark.parametrize("owner", [[1], {"a": 1}, 5, True])
+def test_a_host_of_an_older_log_whose_owner_is_no_text_is_trusted_like_any_worker(owner):
+    hand = Hand()
+    hand.submit(1, quorum=2)
+    (key,) = volunteer(hand, owner, name="worker")
+    assert hand.report("worker", key, digest="a") == [ACCEPTED]
+    assert save(load(save(hand.state))) == save(hand.state)

@@ -114,8 +114,9 @@ class Host(Struct, array_like=True, gc=False):
 
     @property
     def owner(self) -> str:
-        """The volunteer to whom it belongs; empty: it is trusted."""
-        return self.ad.get("owner") or ""
+        """The volunteer to whom it belongs; empty: it is trusted. In older logs a worker may have said anything."""
+        owner = self.ad.get("owner")
+        return owner if isinstance(owner, str) else ""
 
     @property
     def has_containers(self) -> bool:

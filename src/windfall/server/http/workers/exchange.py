@@ -328,6 +328,9 @@ def read(body: bytes, limits: Limits = DEFAULTS) -> tuple[Ask, memoryview]:
         raise BadInput(f"a host's id has 1 to {MAX_NAME_CHARS} printable characters")
     if ask.ad is not None:
         convert(ask.ad, KnownAd, "not an exchange: the ad")
+        if ask.ad.get("owner") is not None:
+            # A volunteer's host has another lease and votes with others: only their front knows whose it is.
+            raise BadInput("not an exchange: the ad: 'owner' is said of hosts of volunteers, by the server alone")
         if len(_encode(ask.ad)) > limits.ad_bytes:
             hint = f"at most {limits.ad_bytes:,} bytes (windfall server --limit ad=SIZE): give it fewer or shorter tags"
             raise BadInput(f"the ad of '{ask.host}' is too large", hint=hint, code="too-large")
