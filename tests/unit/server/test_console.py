@@ -116,6 +116,11 @@ def test_the_pages_come_from_this_server_alone_and_run_no_script_but_their_own(s
     assert ask(server, "GET", "/console/..%2fapp.py")[0] == 404
 
 
+def test_pictures_of_a_job_whose_policy_says_its_deadlines_are_drawn(server):
+    job = server.submit(3, policies={"Deadline": "60"})
+    assert server.get(f"/v1/jobs/{job}/pictures")[0] == 200
+
+
 def test_pictures_of_an_empty_a_running_and_a_finished_job_are_drawn(server):
     job = server.submit(2)
     status, told = server.get(f"/v1/jobs/{job}/pictures")

@@ -43,7 +43,8 @@ async def job_series(service: Service, bag: Bag) -> Json:
     rented = machines_of(service.state, service.state.fleet.serving(bag.number))
     machines = await machine_series(service, rented, bag.submitted_t, copy.end_t)
     costs = sorted(step for row in ledger(service, bag)["machines"] for step in cycles_of(row, bag.submitted_t))
-    timeouts = [row["timeout_s"] for row in timeouts_of(service.state, bag) if row["basis"] != "prior"]
+    # A policy says how long in words alone.
+    timeouts = [row["timeout_s"] for row in timeouts_of(service.state, bag) if row["basis"] not in ("prior", "policy")]
     counted = await asyncio.to_thread(count, copy)
     if counted["run_times"]:
         counted["run_times"]["timeout_s"] = max(timeouts) if timeouts else None
