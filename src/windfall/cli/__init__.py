@@ -17,6 +17,7 @@ from windfall.cli.exits import (
     Terminated,
     bad_name,
     good_order,
+    has_too_many_digits,
     ignore_signals,
     is_about_output,
     is_of_a_reader,
@@ -176,6 +177,11 @@ def _code() -> int:
             if not is_of_a_reader(error):
                 raise
             say("windfall: a text that was given is nested too deep to be read")
+            code = 2
+        except ValueError as error:
+            if not has_too_many_digits(error):
+                raise
+            say("windfall: a number that was given has thousands of digits, and cannot be read")
             code = 2
         except (click.Abort, KeyboardInterrupt):
             say("windfall: interrupted")

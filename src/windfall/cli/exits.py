@@ -172,6 +172,11 @@ def is_of_a_reader(error: RecursionError) -> bool:
     return where is not None and "tomllib" in where.tb_frame.f_code.co_filename
 
 
+def has_too_many_digits(error: ValueError) -> bool:
+    """Whether Python refused to read a whole number, in JSON, in TOML or typed: that of 4,300 digits takes too long."""
+    return str(error).startswith("Exceeds the limit")
+
+
 def is_about_output(error: OSError) -> bool:
     """A write that failed without a file name: errors of files and sockets are caught where they are used."""
     return isinstance(error, BrokenPipeError) or (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from windfall.bounds import MAX_AMOUNT
 from windfall.errors import BadInput
 
 if TYPE_CHECKING:
@@ -168,6 +169,7 @@ def test(
             ads[name] = read_ad(_text(path), str(path), name)
     for setting in settings:
         assign(ads, setting)
+    _check_numbers(ads)
     if not ads["Host"]:
         raise BadInput("no host to test against", hint="add --host node7.json, or --set Host.Memory=4096")
     assumed = _assume(ads)
@@ -178,6 +180,19 @@ def test(
         _print_json(_as_document(results, used))
     else:
         _print_outcomes(results, used)
+
+
+def _check_numbers(ads: dict[str, dict[str, Any]]) -> None:
+    """Refuse what no host, task or bag ever says of itself: a text or an infinity for a number."""
+    from windfall.policy.names import ATTRIBUTES
+
+    for known in ATTRIBUTES:
+        if known.type not in ("integer", "real") or known.name not in ads[known.ad]:
+            continue
+        value = ads[known.ad][known.name]
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= MAX_AMOUNT:
+            said = f"{known.ad}.{known.name} = {str(value)[:40]!r}"
+            raise BadInput(f"{said}: not a number, or beyond {MAX_AMOUNT:g}", hint=f"as in: {known.example}")
 
 
 def _assume(ads: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -128,8 +128,12 @@ def due(state: State, t: float) -> list[AnyEvent]:
 
 
 def plan_wish(state: State, fleet: int) -> PlanWish | None:
-    """How to make the plan that a fleet needs; None if its jobs have ended and all its machines are going."""
-    not_before_t = state.fleet.plans[fleet].not_before_t
+    """How to make the plan that a fleet needs; None if its jobs have ended and all its machines are going, or if its
+    job was forgotten."""
+    followed = state.fleet.plans.get(fleet)
+    if followed is None:
+        return None
+    not_before_t = followed.not_before_t
     named = state.fleet.book.by_number.get(fleet)
     if named is not None:
         if not state.fleet.book.active[fleet] and not there(state, fleet):

@@ -21,6 +21,7 @@ after = ["fit-*"]
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import tomllib
 from collections.abc import Callable
@@ -69,6 +70,8 @@ class _Task(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The older name of `estimate`, in seconds."""
 
 
+MAX_MAPPED = 1_000_000
+"""Tasks that one `map` makes: all are in memory before the workflow is sent."""
 _FIELDS = [field.encode_name for field in msgspec.structs.fields(_Task)]
 _ELSEWHERE = {
     "each": "map", "foreach": "map", "matrix": "map", "cmd": "command", "run": "command", "shell": "command",
@@ -123,12 +126,14 @@ def _expand(table: Any, place: str, source: str) -> list[TaskSpec]:
         task = msgspec.convert(table, _Task)
     except msgspec.ValidationError as error:
         wrong = bad_field(error, f"{source}: {place}")
-        unknown = [field for field in table if field not in _FIELDS]
+        unknown = [field for field in table if field not in _FIELDS] if isinstance(table, dict) else []
         near = [_ELSEWHERE.get(field) or next(iter(get_close_matches(field, _FIELDS, n=1)), "") for field in unknown]
         hint = f"did you mean '{near[0]}'?" if near and near[0] else "fields: " + ", ".join(_FIELDS)
         raise BadInput(wrong.message, hint=hint if unknown else wrong.hint) from None
     _check_numbers(task, place, source)
     columns = {key: _values(value, key, place, source) for key, value in task.map.items()}
+    if (count := math.prod(map(len, columns.values()))) > MAX_MAPPED:
+        raise BadInput(f"{source}: {place}: map makes {count:,} tasks", hint=f"at most {MAX_MAPPED:,}")
     rows = [dict(zip(columns, row, strict=True)) for row in itertools.product(*columns.values())]
     return [_one(task, row, place, source) for row in rows]
 
@@ -166,6 +171,8 @@ def _values(value: list[Value] | str, key: str, place: str, source: str) -> list
     if ends is None or int(ends[1]) > int(ends[2]):
         hint = 'give a list, map = { x = [1, 2] }, or a range, map = { x = "1-100" }'
         raise BadInput(f"{source}: {place}: map.{key} is '{value}'", hint=hint)
+    if int(ends[2]) - int(ends[1]) >= MAX_MAPPED:
+        raise BadInput(f"{source}: {place}: map.{key} is '{value}'", hint=f"at most {MAX_MAPPED:,} tasks")
     return list(range(int(ends[1]), int(ends[2]) + 1))
 
 

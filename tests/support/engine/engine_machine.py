@@ -38,7 +38,7 @@ from windfall.core.events import (
 from windfall.core.matching.policy import DefaultPolicy
 from windfall.core.records import decode_record, encode_record
 from windfall.core.state.hosts.pools import DRAINING, ENDING, OPEN, PAUSED, PoolRules
-from windfall.core.state.invariants import problems
+from windfall.core.state.invariants import over_budget, problems
 from windfall.core.state.snapshot import load, save
 from windfall.core.state.state import State
 from windfall.core.wishes import due, wake_at
@@ -174,7 +174,7 @@ class EngineSteps(RuleBasedStateMachine):
     @invariant()
     def promises_hold(self):
         if hasattr(self, "state"):
-            assert problems(self.state) == []
+            assert problems(self.state) == [] == over_budget(self.state)
             assert not self.accepted_twice
             done = {(b.number, i) for b in self.state.bags.values() for i, s in enumerate(b.columns.state) if s == 2}
             assert done == self.accepted

@@ -21,7 +21,7 @@ from windfall.core.events import (
     TasksAdded,
 )
 from windfall.core.records import Record
-from windfall.core.state.invariants import problems
+from windfall.core.state.invariants import over_budget, problems
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.state import State
 from windfall.core.wishes import due, wake_at
@@ -42,7 +42,7 @@ class Hand:
     def step(self, event: AnyEvent) -> Record:
         record = self.engine.step(self.state, event)
         self.log.append(record)
-        assert problems(self.state) == []
+        assert problems(self.state) == [] == over_budget(self.state)
         return record
 
     def submit(self, count: int, classes: list[TaskClass] | None = None, **rules: Any) -> Bag:

@@ -202,6 +202,48 @@ def test_a_file_that_is_nested_too_deep_is_refused(run):
     refused(run("run", "-f", "deep.toml"), "nested too deep")
 
 
+DIGITS = "1" * 5000
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "command"),
+    [
+        ("job.toml", f'[job]\ncommand = "echo {{}}"\nrange = "1-3"\npriority = {DIGITS}', ["run", "-f", "job.toml"]),
+        ("job.toml", f'[job]\ncommand = "echo {{}}"\nrange = "1-{DIGITS}"', ["run", "-f", "job.toml"]),
+        ("pools.toml", f"[[pool]]\nslots = {DIGITS}", ["server", "--pools", "pools.toml"]),
+        ("my.toml", f"[[pool]]\nhosts = {DIGITS}", ["simulate", "my.toml"]),
+        ("flow.toml", f"[[task]]\ncpus = {DIGITS}", ["workflow", "check", "flow.toml"]),
+        ("job.sh", f"#!/bin/sh\n#SBATCH --array=1-{DIGITS}\ntrue", ["import", "sbatch", "job.sh"]),
+        ("host.json", f'{{"Memory": {DIGITS}}}', ["policy", "test", "--bag", "bag.toml", "--host", "host.json"]),
+        ("none", "", ["server", "--listen", f"127.0.0.1:{DIGITS}"]),
+        ("none", "", ["run", "--range", f"1-{DIGITS}", "--", "echo", "{}"]),
+    ],
+)
+def test_a_number_of_thousands_of_digits_is_refused(run, name, text, command):
+    Path("bag.toml").write_text('[job]\ncommand = "true"\n[job.policies]\nRank = "Host.Memory"')
+    Path(name).write_text(text)
+    refused(run(*command), "thousands of digits")
+
+
+def test_a_workflow_whose_map_makes_more_tasks_than_memory_holds_is_refused(run):
+    for numbers in ('a = "1-99999999999"', 'a = "1-30000", b = "1-30000"'):
+        Path("flow.toml").write_text(f'[[task]]\nname = "x"\ncommand = "true"\nmap = {{ {numbers} }}')
+        refused(run("workflow", "check", "flow.toml"), "at most 1,000,000")
+
+
+def test_a_task_of_a_workflow_that_is_no_table_is_refused(run):
+    Path("flow.toml").write_text('task = [{ name = "x", command = "true" }, 1.5]')
+    refused(run("workflow", "check", "flow.toml"), "task[1]: it must be a table of names and values")
+
+
+@pytest.mark.parametrize("data", ["[1e999]", "[1]"])
+def test_a_trace_of_an_emulated_cloud_that_has_no_end_is_refused(run, data):
+    Path("trace.json").write_text(f'{{"metadata": {{"gap_seconds": 1e-320}}, "data": {data}}}')
+    offer = 'name = "spot"\nmarket = "spot"\nprice_usd = 1\ncycle_s = 1\nlag_s = 1\nlaw = { trace = "trace.json" }'
+    Path("pools.toml").write_text(f'[[pool]]\nname = "cloud"\nkind = "emulated"\n[[pool.offer]]\n{offer}')
+    refused(run("server", "--pools", "pools.toml", "--listen", "127.0.0.1:0"), "trace.json")
+
+
 def test_a_name_that_no_file_can_have_is_refused(run):
     refused(run("state", "restore", "x" * 300), "File name too long")
 

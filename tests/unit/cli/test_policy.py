@@ -170,3 +170,10 @@ def test_what_cannot_be_read_is_bad_input_with_its_place(folder, arguments, mess
     (folder / "broken.json").write_text('{"a":')
     (folder / "list.json").write_text("[1, 2]")
     assert message in refused(*arguments).message
+
+
+@pytest.mark.parametrize("value", ['"never"', "null", "1e999", "NaN", "[]", "true"])
+def test_a_host_whose_number_is_none_is_refused(folder, value):
+    (folder / "host.json").write_text(f'{{"memory": 5, "cpus": {value}}}')
+    said = refused("test", "--bag", "job.toml", "--host", "host.json").message
+    assert "Host.Cpus = " in said and "not a number" in said

@@ -434,3 +434,31 @@ def test_a_start_that_is_under_way_when_the_server_stops_is_waited_for_and_ended
         world.keeper = MachineKeeper(world.driver, {})
 
     play(story)
+
+
+def test_a_pool_that_two_take_away_at_once_is_taken_away_once():
+    async def story(world):
+        assert await asyncio.gather(*(world.keeper.remove("cloud") for _ in range(3))) == ["", "", ""]
+        assert not world.keeper.pools
+
+    play(story)
+
+
+def test_a_pool_that_is_taken_away_while_its_provider_is_asked_is_no_failure(caplog):
+    async def story(world):
+        asked, may_answer = threading.Event(), threading.Event()
+
+        def slow():
+            asked.set()
+            may_answer.wait(30)
+            return []
+
+        world.cloud.list = slow
+        looking = asyncio.create_task(world.keeper._keep("cloud"))
+        await asyncio.to_thread(asked.wait, 30)
+        assert await world.keeper.remove("cloud") == ""
+        may_answer.set()
+        await asyncio.wait_for(looking, 30)
+
+    play(story)
+    assert "could not be looked after" not in caplog.text

@@ -8,7 +8,17 @@ import pytest
 
 from tests.support.clouds.providers import SPOT, STEADY
 from windfall.core.engine import Engine
-from windfall.core.events import JobRules, JobSealed, JobSubmitted, OffersConfigured, Settings, TaskClass, TasksAdded
+from windfall.core.events import (
+    JobCancelled,
+    JobForgotten,
+    JobRules,
+    JobSealed,
+    JobSubmitted,
+    OffersConfigured,
+    Settings,
+    TaskClass,
+    TasksAdded,
+)
 from windfall.core.wishes import FALLBACK, PLANNER, PlanWish
 from windfall.drivers.keepers import planner_process
 from windfall.drivers.keepers.plans import PlanKeeper, Planning
@@ -130,3 +140,21 @@ def test_a_job_that_rents_is_planned_for_when_it_is_there_and_again_when_a_plan_
     (name, first), _ = planner.shown
     assert name == "hads" and len(first.tasks) == 4 and {offer.name for offer in first.offers} == {"spot", "steady"}
     assert driver.state.fleet.plans[1].plans == 2
+
+
+def test_a_job_that_is_forgotten_while_its_plan_waits_is_not_planned_for():
+    async def story():
+        driver = Realtime(MemoryStore(), Engine(), Settings())
+        await driver.start()
+        keeper = PlanKeeper(driver)
+        keeper._planning = planner = InPlace()
+        now = driver.clock()
+        await driver.submit([JobSubmitted(now, JobRules("bag", rent_from=["cloud"]), [TaskClass()])])
+        await driver.submit([TasksAdded(now, 1, 4), JobSealed(now, 1), JobCancelled(now, 1, None)])
+        await driver.submit([JobForgotten(now, 1)])
+        await keeper.plan(1)
+        await driver.stop()
+        return driver, planner
+
+    driver, planner = asyncio.run(story())
+    assert not driver.state.bags and not planner.shown

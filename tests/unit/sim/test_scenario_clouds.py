@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import json
 import tomllib
 from math import inf
@@ -17,7 +18,7 @@ from windfall.cli.simulate.planners import _rows
 from windfall.errors import BadInput
 from windfall.lab.data import root
 from windfall.sim.clouds.market import Market
-from windfall.sim.inputs.traces import prices
+from windfall.sim.inputs.traces import prices, run_times
 from windfall.sim.scenario import change, check, read
 
 SMALL = """
@@ -207,3 +208,13 @@ def test_a_run_shows_what_was_planned_what_was_rented_and_draws_the_machines(tmp
     assert {"bag", "pool", "offer", "east/spot", "east/sure"} <= set(heads) and "cost planned" in shown.output
     text = page.read_text()
     assert "Rented machines" in text and "Cost over time" in text
+
+
+def test_prices_in_a_packed_file_that_ends_early_are_refused(tmp_path):
+    packed = gzip.compress(b"timestamp,usd_per_hour\n2024-03-01T00:00:00Z,1\n2024-03-01T01:00:00Z,2\n")
+    (tmp_path / "p.csv.gz").write_bytes(packed[:-9])
+    with pytest.raises(BadInput, match="is no price series"):
+        prices("p.csv.gz", "", "here", tmp_path / "my.toml", None)
+    (tmp_path / "r.csv.gz").write_bytes(gzip.compress(b"run_s\n3\n4\n")[:-9])
+    with pytest.raises(BadInput, match="cannot be read"):
+        run_times("r.csv.gz", "here", tmp_path / "my.toml", None)

@@ -12,6 +12,7 @@ import pytest
 from tests.support.engine.kept_states import BLOB, BLOB_NAME, keep
 from tests.support.engine.rich_logs import rented
 from tests.support.server import postgres
+from tests.support.server.asgi import InProcess
 from tests.support.stores.s3 import s3
 from windfall.core.engine import Engine
 from windfall.core.state.snapshot import save
@@ -382,3 +383,14 @@ def test_a_backup_leaves_out_a_snapshot_that_the_log_no_longer_reaches(tmp_path,
     found = copy(place, StateLocation(tmp_path / "backup")).findings
     store.close()
     assert [line for line in found.problems if not line.startswith("job ")] == []
+
+
+def test_a_state_is_whole_after_a_job_may_fail_less_often_than_it_has(tmp_path):
+    with InProcess(tmp_path / "state") as server:
+        job = server.submit(1, max_failures=1000)
+        for _ in range(9):
+            key = server.exchange()[1]["tasks"][0][:3]
+            assert server.exchange(results=[[*key, "exit", 1, 0.0, 1.0, 1.0, 0, 0, 0, 0, None]], want=0)[0] == 200
+        assert server.post(f"/v1/jobs/{job}/change", {"max_failures": 1})[0] == 200
+    with contextlib.closing(open_view(locate(tmp_path / "state"))) as view:
+        assert check(view).problems == []

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import math
+import zlib
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -23,6 +24,8 @@ NO = {"0", "false", "f", "no", "n", "", "done", "completed", "finished"}
 # Columns of SWF, from 0: http://www.cs.huji.ac.il/labs/parallel/workload/swf.html
 SWF_SUBMIT, SWF_WAIT, SWF_RUN, SWF_PROCS, SWF_STATUS, SWF_QUEUE, SWF_SITE, SWF_WIDTH = 1, 2, 3, 4, 10, 14, 15, 18
 SWF_CANCELLED = 5
+MOST_S = 1e12
+"""Latencies and times of submission in seconds, as Unix times too: squares of larger ones are infinite."""
 
 
 class Columns(Struct, frozen=True):
@@ -71,7 +74,7 @@ def _text(path: str) -> str:
         raise BadInput(f"{path} is a directory, but no Windfall state", hint=hint) from None
     except UnicodeDecodeError:
         raise BadInput(f"{path} is not text", hint="give a CSV or SWF file, plain or gzipped") from None
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise BadInput(f"{path} cannot be read: {error}") from None
 
 
@@ -94,6 +97,8 @@ def _number(text: str, path: str, line: int, field: str) -> float:
         )
     if value < 0:
         raise BadInput(f"{path}, line {line}: {field} is negative ({text}); a latency is 0 s or more")
+    if value > MOST_S:
+        raise BadInput(f"{path}, line {line}: {field} is {text}", hint=f"at most {MOST_S:g} s")
     return value
 
 
@@ -174,7 +179,7 @@ def _latency_column(path: str, header: list[str] | None, first: list[str], name:
 def _column(path: str, header: list[str] | None, first: list[str], name: str) -> int:
     if header and name in header:
         return header.index(name)
-    if name.isdigit() and 1 <= int(name) <= len(first):
+    if name.isdecimal() and 1 <= int(name) <= len(first):
         return int(name) - 1
     if not header:
         raise BadInput(f"{path} has no header, so no column '{name}'", hint=f"say its number: 1 to {len(first)}")
@@ -214,7 +219,7 @@ def _read_swf(path: str, lines: Sequence[str], what: str) -> Latencies:
         except ValueError:
             raise BadInput(f"{path}, line {line}: not a line of SWF (a field is not a number)") from None
         value = wait if what == "wait" else run
-        if not (math.isfinite(value) and value >= 0 and math.isfinite(submit)):
+        if not (0 <= value <= MOST_S and abs(submit) <= MOST_S and math.isfinite(procs)):
             skipped += 1
             continue
         values.append(value)

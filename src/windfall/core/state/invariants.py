@@ -51,6 +51,20 @@ def problems(state: State) -> list[str]:
     return found
 
 
+def over_budget(state: State) -> list[str]:
+    """Tasks with more retries than their job allows: wrong while nobody has changed what it allows."""
+    found: list[str] = []
+    for bag in state.bags.values():
+        # Each replica that was out may add one more while others still run.
+        spare = bag.rules.max_replicas or state.settings.max_replicas
+        for task in range(bag.total):
+            rules = bag.classes[bag.class_of(task)]
+            failures, losses = bag.columns.failures[task], bag.columns.losses[task]
+            if failures > rules.max_failures + spare or losses > rules.max_losses + spare:
+                found.append(f"job {bag.number}.{task}: more retries than allowed")
+    return found
+
+
 def _unit_problems(host: Host) -> list[str]:
     """A unit is given out once, or in parts that are no more than one together."""
     used: Counter[tuple[str, int]] = Counter()
@@ -125,13 +139,6 @@ def _bag_problems(state: State, bag: Bag) -> list[str]:
         found.append(f"{name}: wrong about its replication cycle")
     if (bag.number in state.bags.unfinished) != (bag.finished_t is None and (bag.sealed or bag.rules.streaming)):
         found.append(f"{name}: {bag.state}, but {'' if bag.number in state.bags.unfinished else 'not '}in the queue")
-    for task in range(bag.total):
-        rules = bag.classes[bag.class_of(task)]
-        # Each replica that was out may add one more while others still run.
-        spare = bag.rules.max_replicas or state.settings.max_replicas
-        failures, losses = bag.columns.failures[task], bag.columns.losses[task]
-        if failures > rules.max_failures + spare or losses > rules.max_losses + spare:
-            found.append(f"{name}.{task}: more retries than allowed")
     return found
 
 

@@ -191,8 +191,8 @@ class MachineKeeper:
         """Remove a pool that has no machine left; why it cannot be removed otherwise."""
         decided = (await self._driver.submit([ev.PoolRemoved(self._driver.clock(), name)]))[0].decided
         assert isinstance(decided, PoolSettled)
-        if not decided.refused:
-            pool = self.pools.pop(name)
+        pool = None if decided.refused else self.pools.pop(name, None)
+        if pool is not None:  # else it has been removed twice at once
             self._changed.pop(name).set()
             self._schedules.pop(name, None)
             await self._call(pool.close)
@@ -234,13 +234,14 @@ class MachineKeeper:
 
     async def _keep(self, name: str) -> None:
         changed = self._changed[name]
-        while name in self.pools:
+        while self._changed.get(name) is changed:
             try:
                 if not self._driver.trouble:
                     await self._turn(name)
             except Exception:
-                log.exception("the machines of pool %s could not be looked after; trying again", name)
-            if name in self.pools:
+                if self._changed.get(name) is changed:  # else it was removed meanwhile, and nothing is left to do
+                    log.exception("the machines of pool %s could not be looked after; trying again", name)
+            if self._changed.get(name) is changed:
                 await pause(changed, max(0.02, self._schedule(name).wait_s))
 
     async def _turn(self, name: str) -> None:

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from windfall.bounds import MAX_SECONDS
 from windfall.errors import BadInput
 from windfall.planning.offers import Offer, PriceLaw
 from windfall.pools.kinds import PoolConfig
@@ -24,6 +25,8 @@ from windfall.workflows.offers import offer_from
 HIBERNATE, TERMINATE = "hibernate", "terminate"
 STARTS_S = 1.0
 """Real seconds that a worker takes to start after its machine has booted, at any time scale."""
+LEAST_GAP_S = 1e-3
+"""Between two ticks of a trace."""
 _HINT = "see docs/howto/cloud.md"
 
 
@@ -206,9 +209,10 @@ def _trace(path: Path, first: int, scale: float, where: str) -> Trace:
         gap_s, counts = float(document["metadata"]["gap_seconds"]), [int(count) for count in document["data"]]
     except OSError as error:
         raise BadInput(f"{where}: {path}: {error.strerror}", hint="paths are relative to pools.toml") from None
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
         hint = 'it holds {"metadata": {"gap_seconds": 300}, "data": [4, 4, 3, ...]}'
         raise BadInput(f"{where}: {path} is not an availability series ({error!r})", hint=hint) from None
-    if not counts or min(counts) < 0 or not 0 < gap_s < math.inf:
-        raise BadInput(f"{where}: {path}: a series needs counts from 0 up and a gap of more than 0 seconds")
+    if not counts or min(counts) < 0 or not LEAST_GAP_S <= gap_s <= MAX_SECONDS:
+        hint = f"gap_seconds from {LEAST_GAP_S:g} to {MAX_SECONDS:g}"
+        raise BadInput(f"{where}: {path}: a series needs counts from 0 up and a gap of some seconds", hint=hint)
     return Trace(gap_s / scale, counts, first)

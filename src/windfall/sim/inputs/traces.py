@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -141,7 +142,7 @@ def prices(name: str, of: str, place: str, where: Path, data: Path | None) -> Pr
             moment = datetime.fromisoformat(row["timestamp"])
             moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
             found.append((moment.timestamp(), float(row["usd_per_hour"])))
-    except (KeyError, ValueError, TypeError, OverflowError, csv.Error, OSError) as error:
+    except (KeyError, ValueError, TypeError, OverflowError, csv.Error, OSError, EOFError, zlib.error) as error:
         raise BadInput(
             f"{place}: {path} is no price series: {error}", hint="CSV with the columns timestamp and usd_per_hour"
         ) from None
@@ -186,7 +187,7 @@ def _column(
     try:
         texts = _swf(path, number) if path.name.removesuffix(".gz").endswith(".swf") else _csv(path, place, title)
         found = [value for text in texts if (value := float(text)) >= least]
-    except (ValueError, TypeError, IndexError, csv.Error, OSError) as error:
+    except (ValueError, TypeError, IndexError, csv.Error, OSError, EOFError, zlib.error) as error:
         raise BadInput(f"{place}: {path} cannot be read: {error}", hint=hint) from None
     if not found:
         raise BadInput(f"{place}: {path} holds no {title}", hint=hint)

@@ -240,3 +240,24 @@ def test_empty_rows_that_were_left_out_are_counted(tmp_path):
 def test_a_figure_that_cannot_be_drawn_is_refused_before_anything_is_computed(tmp_path, name):
     said = refused("fit", tmp_path / "not-even-read.csv", "--plot", tmp_path / name)
     assert ".png" in said and ".svg" in said
+
+
+def test_a_packed_file_that_is_damaged_is_refused(tmp_path):
+    packed = bytearray(gzip.compress("".join(f"{n}.5\n" for n in range(200)).encode()))
+    packed[20] ^= 0xFF
+    (tmp_path / "latencies.csv.gz").write_bytes(packed)
+    with pytest.raises(BadInput, match="cannot be read"):
+        run("fit", tmp_path / "latencies.csv.gz")
+
+
+@pytest.mark.parametrize("text", ["1e308", "2e12"])
+def test_a_latency_whose_square_is_infinite_is_refused(tmp_path, text):
+    (tmp_path / "latencies.csv").write_text(f"1\n{text}\n3\n4\n")
+    with pytest.raises(BadInput, match="line 2"):
+        run("fit", tmp_path / "latencies.csv")
+
+
+def test_a_column_named_by_a_digit_that_is_no_number_is_not_there(tmp_path):
+    (tmp_path / "latencies.csv").write_text("a,b\n1,2\n3,4\n")
+    with pytest.raises(BadInput, match="no column"):
+        run("fit", tmp_path / "latencies.csv", "--column", "\N{SUPERSCRIPT TWO}")
