@@ -205,9 +205,13 @@ def _lives(path: Path, text: str) -> Published:
 def _prices(path: Path, text: str, of: str) -> Published:
     """CSV with timestamp and usd_per_hour, and with availability_zone and instance_type if it is of several."""
     reader = csv.DictReader(io.StringIO(text))
-    columns = reader.fieldnames or ()
-    if "timestamp" not in columns:
-        raise BadInput(f"{path}:1: there is no column timestamp", hint=f"its columns are: {', '.join(columns)}")
+    try:
+        columns = reader.fieldnames or ()
+    except csv.Error as error:
+        raise BadInput(f"{path}:1: {error}", hint="CSV with one row a line") from None
+    for needed in ("timestamp", "usd_per_hour"):
+        if needed not in columns:
+            raise BadInput(f"{path}:1: there is no column {needed}", hint=f"its columns are: {', '.join(columns)}")
     several = "availability_zone" in columns and "instance_type" in columns
     steps: list[tuple[float, float]] = []
     others: dict[str, None] = {}

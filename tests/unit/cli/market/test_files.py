@@ -144,6 +144,8 @@ def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path):
     ("content", "said"),
     [
         (f"timestamp,usd_per_hour\n2024-01-01,{'1' * 200_000}\n", ":2: "),
+        ("timestamp,usd_per_hour_x\n2024-01-01,1\n", ":1: there is no column usd_per_hour"),
+        ("timestamp,usd_per_hour\r2024-01-01,1\rx\n", ":1: new-line character"),
         ("timestamp,usd_per_hour\n2024-01-01,1\n2024-01-01,2\n", ": all its prices are of one time"),
         ("timestamp,usd_per_hour\n0001-01-01,1\n2024-01-01,2\n", ": its prices span more than 300 years"),
         ("timestamp,usd_per_hour\n2024-01-01,1\n2999-01-01,2\n", ":3: timestamp 2999-01-01 is in the future"),
