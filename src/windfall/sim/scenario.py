@@ -465,6 +465,9 @@ def _tasks(values: dict[str, Any], raw: dict[str, Any], place: str, where: Path,
 def _check_planner(bag: Bag, clouds: list[Cloud], has_pools: bool, place: str) -> None:
     """A bag that rents needs a known planner, a deadline and a cloud; one that does not rent needs hosts."""
     names = [cloud.name for cloud in clouds]
+    if (bag.planner or bag.fleet) and (bag.run.kind == "never" or inf in bag.run.values):
+        hint = 'as in run = "10m"'
+        raise BadInput(f"{place}.run: tasks that machines are rented for have to end", hint=hint, code="bad-scenario")
     if not bag.planner:
         if not has_pools and not bag.fleet:
             hint = "the clouds rent nothing by themselves; planner = " + " or ".join(f'"{name}"' for name in PLANNERS)

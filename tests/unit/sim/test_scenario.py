@@ -192,3 +192,17 @@ def test_chance_is_the_same_on_every_machine():
 def test_a_wrong_command_line_says_what_to_write(arguments, said):
     result = CliRunner().invoke(simulate, arguments)
     assert isinstance(result.exception, BadInput) and said in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        {"law": "lognormal", "median": 1.0, "sigma": 1e6},
+        {"law": "pareto", "least": 1.0, "shape": 1e-9},
+        {"law": "weibull", "scale": 1.0, "shape": 1e-9},
+    ],
+)
+def test_a_law_whose_largest_values_are_beyond_every_number_is_refused(law):
+    document = {"pool": [{"name": "p", "hosts": 1, "speed": law}], "bag": [{"name": "b", "tasks": 1, "run": "1s"}]}
+    with pytest.raises(BadInput, match="have no end"):
+        check(document, Path("my.toml"))

@@ -218,3 +218,23 @@ def test_prices_in_a_packed_file_that_ends_early_are_refused(tmp_path):
     (tmp_path / "r.csv.gz").write_bytes(gzip.compress(b"run_s\n3\n4\n")[:-9])
     with pytest.raises(BadInput, match="cannot be read"):
         run_times("r.csv.gz", "here", tmp_path / "my.toml", None)
+
+
+@pytest.mark.parametrize("price", ["nan", "-1", "1e300"])
+def test_odd_prices_in_a_file_are_refused(tmp_path, price):
+    rows = f"2024-03-01T00:00:00Z,1\n2024-03-01T01:00:00Z,{price}\n2024-03-01T02:00:00Z,2\n"
+    (tmp_path / "p.csv").write_text(f"timestamp,usd_per_hour\n{rows}")
+    with pytest.raises(BadInput, match="has a price of"):
+        prices("p.csv", "", "here", tmp_path / "my.toml", None)
+
+
+def test_run_times_without_an_end_are_left_out(tmp_path):
+    (tmp_path / "r.csv").write_text("run_s\ninf\nnan\n1e300\n3\n")
+    assert run_times("r.csv", "here", tmp_path / "my.toml", None) == (3.0,)
+
+
+def test_tasks_that_never_end_are_refused_where_machines_are_rented_for_them():
+    document = tomllib.loads(SMALL)
+    document["bag"][0]["run"] = "never"
+    with pytest.raises(BadInput, match="have to end"):
+        check(document, Path("my.toml"))

@@ -7,13 +7,15 @@ differences between machines in the last bit of a logarithm do not reach the log
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import exp, inf, log
+from math import exp, inf, isfinite, log
 from statistics import NormalDist
 
 from msgspec import Struct
 
 Quantile = Callable[[float], float]
 _normal = NormalDist().inv_cdf
+NEXT_TO_NOTHING = 2.0**-53
+"""The least u above zero, and the largest below one is as far from it: draws have 53 bits."""
 
 
 class LawKind(Struct, frozen=True):
@@ -142,4 +144,13 @@ def impossible(kind: str, parameters: dict[str, float]) -> str:
         return "sigma must not be below zero"
     if any(value < 0 for name, value in parameters.items() if name in ("low", "value")):
         return "a value below zero cannot be"
-    return ""
+    return "" if kind == "never" or _is_finite(LAWS[kind].quantile, parameters) else "its values have no end"
+
+
+def _is_finite(quantile: Callable[..., Quantile], parameters: dict[str, float]) -> bool:
+    """Whether the least and the largest value that is ever drawn are numbers."""
+    try:
+        at = quantile(**parameters)
+        return isfinite(at(NEXT_TO_NOTHING)) and isfinite(at(1.0 - NEXT_TO_NOTHING))
+    except OverflowError:
+        return False

@@ -19,6 +19,8 @@ import msgspec
 from windfall.bounds import BROKEN
 from windfall.errors import BadInput
 
+MOST_USD = 1e9
+
 
 class Series(msgspec.Struct, frozen=True):
     """Number of available machines, tick by tick."""
@@ -146,6 +148,9 @@ def prices(name: str, of: str, place: str, where: Path, data: Path | None) -> Pr
         raise BadInput(
             f"{place}: {path} is no price series: {error}", hint="CSV with the columns timestamp and usd_per_hour"
         ) from None
+    odd = next((usd for _, usd in found if not 0.0 <= usd <= MOST_USD), 0.0)
+    if odd:
+        raise BadInput(f"{place}: {path} has a price of {odd:g}", hint=f"a number from 0 to {MOST_USD:g}")
     if len(found) < 2:
         listed = ", ".join(sorted(others)[:8])
         raise BadInput(
@@ -163,6 +168,8 @@ def _lines(path: Path) -> Iterator[str]:
         yield from file
 
 
+MOST_S = 1e12
+"""Run times and Unix times of submission; larger ones are unknown ones, like those below zero."""
 # Columns of a log: number in SWF, name in CSV, and least valid value.
 RUN, SUBMIT = (3, "run_s", 1e-9), (1, "submit_s", 0.0)
 
@@ -186,7 +193,7 @@ def _column(
     hint = f"CSV with a column {title}, or SWF"
     try:
         texts = _swf(path, number) if path.name.removesuffix(".gz").endswith(".swf") else _csv(path, place, title)
-        found = [value for text in texts if (value := float(text)) >= least]
+        found = [value for text in texts if MOST_S >= (value := float(text)) >= least]
     except (ValueError, TypeError, IndexError, csv.Error, OSError, EOFError, zlib.error) as error:
         raise BadInput(f"{place}: {path} cannot be read: {error}", hint=hint) from None
     if not found:
