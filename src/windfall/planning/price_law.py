@@ -16,6 +16,8 @@ from windfall.planning.offers import PriceLaw
 
 MIN_CHANGES = 2
 """Changes of price from which a law is learned."""
+MOST_STEP, MOST_SPREAD = 1.0, 3.0
+"""No law goes beyond these, whatever was seen: a price is no random walk between nothing and infinity."""
 
 
 def learned_law(parts: Sequence[PriceCounts]) -> PriceLaw | None:
@@ -26,9 +28,9 @@ def learned_law(parts: Sequence[PriceCounts]) -> PriceLaw | None:
         return None
     mean = math.fsum(part.sum_usd for part in parts) / held_s
     variance = max(0.0, math.fsum(part.squares_usd for part in parts) / held_s - mean**2)
-    step = math.sqrt(squares / changes)
+    step = min(math.sqrt(squares / changes), MOST_STEP)
     # Watched for a short time, the price has not been everywhere: it gets at least as far as one step.
-    spread = max(math.sqrt(variance) / mean if mean else 0.0, step)
+    spread = min(max(math.sqrt(variance) / mean if mean else 0.0, step), MOST_SPREAD)
     return PriceLaw(changes_per_h=3600.0 * changes / held_s, step=step, spread=spread)
 
 

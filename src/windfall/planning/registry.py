@@ -15,6 +15,7 @@ from windfall.planning.fleet import rivals, scs, windfall
 from windfall.planning.fleet.model import FleetPlanner
 from windfall.planning.gangs import WithGangs
 from windfall.planning.hads import dynamic
+from windfall.planning.misfits import without_misfits
 from windfall.planning.workflow.live import WorkflowPlanner
 from windfall.planning.workflow.planners import NAMES as WORKFLOW_NAMES
 
@@ -28,7 +29,7 @@ class Hads:
         self._settings = settings
 
     def __call__(self, snapshot: Snapshot) -> Plan:
-        return dynamic.replan(counted(data.spread(snapshot)), self._settings)
+        return dynamic.replan(without_misfits(counted(data.spread(snapshot))), self._settings)
 
 
 DEFAULT = "windfall"

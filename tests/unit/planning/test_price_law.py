@@ -135,3 +135,10 @@ def test_steps_stay_near_the_price_of_now_for_a_while():
         )
         ends.append(log(steps[-1][1]))
     assert pstdev(ends) < 0.006 and abs(fmean(ends)) < 0.002
+
+
+def test_prices_that_were_next_to_nothing_once_make_no_law_without_bounds():
+    watched = PriceCounts(4, 4 * 3600.0, 2e9, 1e18, 1e-300, 1e9, log_squares=4 * 700.0**2)
+    law = learned_law([watched])
+    assert law == PriceLaw(changes_per_h=1.0, step=1.0, spread=3.0)
+    assert all(usd < 1e30 for _, usd in path(law, 1.0, 500.0, lambda a, b: 0.999))

@@ -24,6 +24,7 @@ POOL = {
     ],
 }
 SERIES = {"offer": "cloud/spot", "source": "a.json", "digest": "0" * 64, "hours": 100.0, "ends": 50.0}
+SUMS = ("sum_usd", "squares_usd", "low_usd", "high_usd")
 CELLS = [(4 * 24 + 3, 50.0, 100.0)]
 
 
@@ -69,6 +70,7 @@ def test_imported_prices_are_those_of_a_billing_cycle(directory):
         (SERIES | {"cells": [(528, 1.0, 1.0)]}, "bad-input"),
         (SERIES | {"cells": [(0, -1.0, 1.0)]}, "bad-input"),
         (SERIES | {"digest": "x"}, "bad-input"),
+        (SERIES | {"prices": {"changes": 10, "held_s": 1e-300} | dict.fromkeys(SUMS, 1.0)}, "bad-input"),
     ],
 )
 def test_what_is_no_series_of_a_spot_offer_is_refused_and_changes_nothing(directory, body, code):

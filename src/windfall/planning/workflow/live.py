@@ -21,6 +21,7 @@ from windfall.graph import from_edges
 from windfall.planning import data
 from windfall.planning.at_once import counted
 from windfall.planning.contract import ONDEMAND, SPOT, Later, Phase, Plan, Snapshot, Start, Task
+from windfall.planning.misfits import without_misfits
 from windfall.planning.offers import GIB, Offer
 from windfall.planning.room import market_key
 from windfall.planning.spot.live import Learner, observed_markets
@@ -56,6 +57,8 @@ MOST_MENDS = 3
 FIRST_PLAN_LOOKS = 450_000
 """Effort of the first plan, in machines tried: a second or two."""
 SHORT_CYCLE_S = 60.0
+NO_OFFER_S = 10.0
+"""Time to the next plan while no machine can be had."""
 REVIEW_S = 60.0
 """Time between two reviews without an event where a machine waits for its place without a deadline."""
 
@@ -69,7 +72,7 @@ class WorkflowPlanner:
         self.name, self.effort = name, effort
 
     def __call__(self, snapshot: Snapshot) -> Plan:
-        snapshot = counted(data.spread(paced(snapshot)))
+        snapshot = without_misfits(counted(data.spread(paced(snapshot))))
         view = sets.bundled(snapshot)
         return self._planned(snapshot) if view is None else sets.unbundled(self._planned(view.snapshot), view)
 
@@ -97,6 +100,10 @@ class WorkflowPlanner:
             resources=[task.resources for task in tasks] if any(task.resources for task in tasks) else [],
         )  # fmt: skip
         offers = tuple(offer for offer in snapshot.offers if snapshot.left_of(offer))
+        if not offers:
+            # Others have as many machines as there are, or all were refused a moment ago.
+            because = ["no offer has a machine left for it now"]
+            return Plan(replan_t=snapshot.t + NO_OFFER_S, because=because)
         problem = make_problem(workflow, _believed(snapshot, offers), max(0.0, snapshot.deadline_t - snapshot.t))
         made, why = first_plan(problem, self.name, np.random.default_rng(0), self.effort)
         seats = seats_of(problem, made, offers, ids, snapshot.t)

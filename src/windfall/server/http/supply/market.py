@@ -75,6 +75,8 @@ async def import_(service: Service, request: Request) -> tuple[int, ImportedSeri
         raise BadInput("the name of a source has only printable characters")
     prices, told = None, body.prices
     if told is not None:
+        if told.changes > told.held_s:
+            raise BadInput("prices: more than one change a second", hint="check held_s, the seconds that they cover")
         per_hour = PriceCounts(
             told.changes, told.held_s, told.sum_usd, told.squares_usd, told.low_usd, told.high_usd,
             log_squares=told.log_squares,
