@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from windfall.bags.shell import is_balanced, split
+from windfall.bags.shell import has_shell_words, is_balanced, split
 from windfall.bags.spec import TaskClass, check_needs, parse_memory
 from windfall.errors import BadInput
 from windfall.resources import GPUS
@@ -196,4 +196,7 @@ def words(command: str | list[str], where: str) -> list[str]:
         raise BadInput(f"{where}: a quote is not closed in the command: {command[:80]}")
     if not result:
         raise BadInput(f"{where}: the command is empty")
+    if isinstance(command, str) and has_shell_words(command):
+        hint = """write it as: command = ["sh", "-c", "... {x} ..."]"""
+        raise BadInput(f"{where}: a command with parameters is not given to a shell: {command[:80]}", hint=hint)
     return result

@@ -15,7 +15,8 @@ _BUILTINS = frozenset([
     "for", "getopts", "hash", "if", "jobs", "local", "read", "readonly", "return", "set", "shift", "times", "trap",
     "type", "ulimit", "umask", "unalias", "unset", "until", "wait", "while",
 ])  # fmt: skip
-_SHELL_WORDS = frozenset(["|", "||", "&&", ";", "&", ">", ">>", "<", "2>", "2>&1"])
+_SHELL_WORD = re.compile(r"\|\|?|&&?|;|\d?>>?(?:&\d|[^=].*)?|<|.*[^\\];")
+"""A word that only a shell understands: an operator, a redirection with its file, a word with a semicolon behind it."""
 _QUOTES = re.compile(r"['\"\\]")
 _WORD = re.compile(r"""(?:[^ \t'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""")
 _BALANCED = re.compile(r"""(?:[^'"\\]++|\\.|'[^']*'|"(?:[^"\\]|\\.)*+")*+\Z""")
@@ -33,7 +34,7 @@ def needs_shell(line: str) -> bool:
 
 def has_shell_words(command: str) -> bool:
     """Is a command with parameters plainly meant for a shell, to which it is never given? Quoted words are data."""
-    return not _SHELL_WORDS.isdisjoint(_WORD.findall(command))
+    return any(_SHELL_WORD.fullmatch(word) for word in _WORD.findall(command))
 
 
 def argv_of(line: str) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -40,7 +41,7 @@ from windfall.bags.settings import (
     texts,
     words,
 )
-from windfall.bags.shell import argv_of, first_unbalanced
+from windfall.bags.shell import argv_of, first_unbalanced, needs_shell
 from windfall.bags.spec import (
     InputFile,
     JobSpec,
@@ -119,6 +120,7 @@ def read_job(request: Request, standard_input: BinaryIO | None = None) -> Submis
     if request.job_file:
         file, base, where = read_job_file(Path(request.job_file)), Path(request.job_file).parent, request.job_file
     settings = merged(placed(file.job, base), placed(request.settings, Path()))
+    _refuse_quoted_line(request.command)
     command = request.command or (words(settings.command, where) if settings.command else [])
     said = spec_fields(settings)
     inputs, uploads = read_inputs(settings.inputs, where)
@@ -146,6 +148,20 @@ def read_job(request: Request, standard_input: BinaryIO | None = None) -> Submis
         remarks=_remarks(spec, command, warning),
         unmeasured=unmeasured,
         remote=whole.remote,
+    )
+
+
+def _refuse_quoted_line(command: list[str]) -> None:
+    """A command that was typed as one quoted word names no program: GNU parallel would give it to a shell."""
+    if len(command) != 1 or len(command[0].split()) < 2 or os.path.exists(command[0]):  # noqa: PTH110
+        return
+    line, is_script = command[0], needs_shell(BRACES.sub("", command[0]))
+    if line.startswith("/") and not is_script and not BRACES.search(line):
+        return  # a path on another host
+    tried = shlex.join(["sh", "-c", line]) if is_script else line
+    raise BadInput(
+        f"the command is one word, which names no program: {line[:80]}",
+        hint=f"try: -- {tried}   (a shell runs only what names it).  Nothing was started.",
     )
 
 
@@ -206,7 +222,8 @@ def _origin(request: Request, file: JobFile, base: Path) -> _Origin:
     if not found:
         raise BadInput(
             f"{where or 'the command line'} does not say what the tasks are",
-            hint="try: windfall run tasks.txt   or   windfall run --range 1-10 -- ./sim --seed {}",
+            hint="try: windfall run tasks.txt   or   windfall run --range 1-10 -- ./sim --seed {}"
+            "   or   ... | windfall run --stdin -- ./sim {}",
         )
     return origin
 

@@ -31,7 +31,7 @@ from typing import Any
 
 import msgspec
 
-from windfall.bags.scripts import PREFIX, guard
+from windfall.bags.scripts import guard
 from windfall.bags.shell import argv_of, has_shell_words, is_balanced, needs_shell, split
 from windfall.bags.spec import bad_field
 from windfall.bounds import MAX_SPREAD
@@ -41,8 +41,9 @@ from windfall.units import parse_bytes, parse_duration
 from windfall.workflows.spec import TaskSpec, WorkflowSpec, checked
 
 _HOLE = re.compile(r"\{(\w+)\}")
+_BRACES = re.compile(r"\{(\{\w+\})\}|\{(\w+)\}")
+"""A literal in doubled braces, or a placeholder."""
 _HEADER = re.compile(r"\s*\[\[\s*task\s*\]\]")
-_VARIABLE = re.compile(rf"\{{(\{{{PREFIX}\d+\}})\}}")
 Value = str | int | float
 
 
@@ -179,21 +180,19 @@ def _values(value: list[Value] | str, key: str, place: str, source: str) -> list
 def _one(task: _Task, row: dict[str, Value], place: str, source: str) -> TaskSpec:
     def fill(text: str, field: str) -> str:
         def value(hole: re.Match[str]) -> str:
-            if hole[1].startswith(PREFIX):
-                return hole[0]
-            if hole[1] not in row:
-                known = ", ".join(row) or "none"
-                hint = f"its parameters are: {known}"
-                raise BadInput(f"{source}: {place}: {field} uses {{{hole[1]}}}, not in its map", hint=hint)
-            return str(row[hole[1]])
+            if hole[1] is not None:
+                return hole[1]
+            if hole[2] not in row:
+                hint = f"its parameters are: {', '.join(row)}; {{{{{hole[2]}}}}} is a literal {{{hole[2]}}}"
+                raise BadInput(f"{source}: {place}: {field} uses {{{hole[2]}}}, not in its map", hint=hint)
+            return str(row[hole[2]])
 
-        return _HOLE.sub(value, text) if row else text
+        return _BRACES.sub(value, text) if row else text
 
     words, scripts = _words(task, f"{source}: {place}"), dict[str, str]()
     if row:
         # What a map puts into a script of `sh -c` is data, as in a bag.
-        guarded, scripts, _ = guard(words, row.__contains__)
-        words = [_VARIABLE.sub(r"\1", word) for word in guarded]
+        words, scripts, _ = guard(words, row.__contains__)
     after = [task.after] if isinstance(task.after, str) else task.after
     name = fill(task.name, "name")
     return TaskSpec(

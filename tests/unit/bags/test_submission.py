@@ -7,6 +7,7 @@ import pytest
 
 from windfall.bags.rendering import Renderer, Rows
 from windfall.bags.settings import Settings
+from windfall.bags.shell import has_shell_words
 from windfall.bags.spec import Memory, TaskClass, decode, encode
 from windfall.bags.submission import Request, read_job
 from windfall.errors import BadInput
@@ -342,12 +343,32 @@ def test_a_range_that_is_none_is_refused(text, why):
         ('[job]\ncommand = "a"\nrange = "1-2"\ninputs = ["job.toml", "./job.toml"]\n',
          "job.toml: two inputs are named 'job.toml'"),
         ('[job]\ncommand = "a \'b"\nrange = "1-2"\n', "job.toml: a quote is not closed in the command: a 'b"),
+        ('[job]\ncommand = "./fit {} > {#}.txt"\nrange = "1-2"\n',
+         "job.toml: a command with parameters is not given to a shell: ./fit {} > {#}.txt"),
     ],
 )  # fmt: skip
 def test_a_job_file_that_is_wrong_is_refused_with_its_line_and_field(write, body, message):
     with pytest.raises(BadInput) as error:
         toml(write, body)
     assert error.value.message == message
+
+
+@pytest.mark.parametrize("text", ["a {} | b", "a {} >b", "a {} 2>/dev/null", "cd x; a {}", "cd 'x y'; a {}", "a {} &"])
+def test_a_text_that_only_a_shell_understands_is_known_as_such(text):
+    assert has_shell_words(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["a {} '|' 'b;'", "pip install x >=1.2", r"find . -exec a {} \;", "a --x=a;b", "a b\\;"]
+)
+def test_quoted_and_escaped_signs_of_a_shell_are_data(text):
+    assert not has_shell_words(text)
+
+
+def test_a_program_with_a_blank_in_its_path_is_one_word(write):
+    program = write("my prog", "")
+    assert read_job(Request(range="1-2", command=[str(program)])).spec.command[0] == str(program)
+    assert read_job(Request(range="1-2", command=["/opt/my tool/run"])).count == 2  # on another host
 
 
 def test_a_line_of_whole_tasks_that_is_wrong_is_refused_with_its_number(write):

@@ -88,7 +88,9 @@ def test_bytes_of_a_pipe_that_are_no_text_are_refused_with_a_pipe_to_convert_the
 
 
 OPTION_CASES = [
-    ([], ["does not say what the tasks are"]),
+    ([], ["does not say what the tasks are", "| windfall run --stdin -- "]),
+    (["--range", "1-5", "--", "echo {} | wc -c"], ["the command is one word", "-- sh -c 'echo {} | wc -c'"]),
+    (["--range", "1-5", "--", "./prog {}"], ["the command is one word", "try: -- ./prog {} "]),
     (["a.txt", "b.txt"], ["one list of tasks", "--"]),
     (["--range", "1-5"], ["no command"]),
     (["--range", "1-5", "--"], ["nothing stands behind --"]),

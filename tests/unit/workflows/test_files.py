@@ -107,6 +107,7 @@ def test_a_map_makes_one_task_per_combination_and_a_pattern_waits_for_them_all(t
         ('[[task]]\nname="a"\ncpus="two"', ["task[0] 'a': cpus must be a whole number, not a text"]),
         ('[[task]]\nname="a-{x}"\nmap={y=[1]}', ["task[0]", "{x}"]),
         ('[[task]]\nname="a-{x}"\nmap={x=[1]}\ncommand="cat {x} > y"', ["is not given to a shell"]),
+        ('[[task]]\nname="a-{x}"\nmap={x=[1]}\ncommand=["awk", "{next}"]', ["{next}", "{{next}} is a literal {next}"]),
         ('[[task]]\nname="a"\nmap={y=[1,2]}', ["same name"]),
         ('[[task]]\nname="a"\nmap={y="3-1"}', ["map.y"]),
         ('[[task]]\nname="a"\ninputs=["ghost"]', ["'ghost'"]),
@@ -224,6 +225,13 @@ def test_a_parameter_of_a_map_is_data_in_a_script(tmp_path):
     (task,) = read(path).tasks
     assert task.command == ("sh", "-c", 'echo "${WINDFALL_ARG_1}"')
     assert task.env == {"WINDFALL_ARG_1": "$(id)"}
+
+
+def test_doubled_braces_are_a_literal_in_a_mapped_task(tmp_path):
+    lines = ["[[task]]", 'name="a"', "map={x=[7]}", """command=["sh", "-c", "awk '{{print}}' {x} ${{HOME}}"]"""]
+    (task,) = read(toml(tmp_path, "\n".join(lines))).tasks
+    assert task.command[2] == """awk '{print}' "${WINDFALL_ARG_1}" ${HOME}"""
+    assert task.env == {"WINDFALL_ARG_1": "7"}
 
 
 def test_a_shell_that_a_mapped_command_calls_itself_may_have_any_script(tmp_path):
