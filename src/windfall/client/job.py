@@ -142,6 +142,11 @@ class Job:
         """A hash of the parameters of its first tasks: lists that begin alike have the same."""
         return str(self.transport.get(f"{self._path}/parameters", tasks=tasks)["sha256"])
 
+    def command(self, task: int | str) -> str:
+        """The command of a task, as a line for a shell; empty for a call, and where it cannot be rendered."""
+        answer = self.transport.get(f"{self._path}/commands", after=self.number_of(task), limit=1)
+        return str(answer["rows"][0][1])
+
     def commands(self) -> Iterator[tuple[int, str, Any]]:
         """Number, command and parameters of each task, fetched as they are looked at."""
         after: int | None = 0

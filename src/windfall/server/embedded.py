@@ -53,6 +53,8 @@ OWNER = "owner of the state directory"
 POOL_TOKEN = "pool "
 """Names of tokens that older versions made for the workers of pools begin with this."""
 DEFAULT_PORT = 7272
+ANNOUNCE_AGAIN_S = 5.0
+"""How long after a failure the address is written again."""
 D = TypeVar("D", bound=Realtime)
 
 
@@ -364,8 +366,21 @@ class Server:
         assert self._web is not None
         await self._web.started.wait()
         self.url = self._url(self.host)
-        write_private(self.options.state / "server.json", json.dumps({"url": self.url, "pid": os.getpid()}))
+        while not self._announced():
+            # A full disk, say: what is there can be read all the same. Others find this server when there is space.
+            self.ready.set()
+            await asyncio.sleep(ANNOUNCE_AGAIN_S)
         self.ready.set()
+
+    def _announced(self) -> bool:
+        """Write where this server is, for other commands on this host. False: it could not be written."""
+        try:
+            write_private(self.options.state / "server.json", json.dumps({"url": self.url, "pid": os.getpid()}))
+        except OSError as error:
+            if not self.ready.is_set():  # once
+                log.warning("other commands do not find this server yet: server.json cannot be written: %s", error)
+            return False
+        return True
 
     def _url(self, host: str) -> str:
         scheme = "https" if self.options.tls_cert else "http"

@@ -185,6 +185,25 @@ def test_status_without_a_server_says_so_and_as_of_when(shell):
     assert (document["server_runs"], document["hosts"], document["slots"]) == (False, 0, 0)
 
 
+def test_tasks_without_a_server_are_said_to_be_old(shell):
+    shell.write("tasks.txt", "echo one\nsleep 60\n")
+    process = shell.start("run", "tasks.txt", "--slots", "2")
+    shell.eventually(lambda: "1 done" in shell.windfall("status", "1").out)
+    assert "no server runs" not in shell.windfall("tasks", "1").out
+    shell.finish(process, signal.SIGKILL)
+    assert "no server runs: tasks are shown as of " in (shown := shell.windfall("tasks", "1").out)
+    assert shown.endswith("  continue: windfall run --resume 1\n")
+    assert "no server runs" not in shell.windfall("tasks", "1", "0").out, "a task that has ended stays as it is"
+
+
+def test_results_are_read_where_nothing_can_be_written(shell):
+    shell.windfall("run", "--range", "1-1", "--", "echo", "{}")
+    (shell.directory / ".windfall" / "server.json.new").mkdir()  # as a full disk: nothing can be written there
+    ended = shell.windfall("results", "last", "--json")
+    assert (ended.code, ended.lines[0]["stdout"]) == (0, "1\n"), ended
+    assert "server.json cannot be written" in ended.err and "Traceback" not in ended.err
+
+
 def test_resume_ends_the_job_of_an_executor_whose_program_was_killed(shell):
     shell.write(
         "calls.py",
@@ -215,6 +234,26 @@ def test_tail_prints_lines_as_they_are_written(shell):
     assert "1 task: 1 done" in ended.out
 
 
+def test_logs_of_a_running_task_show_what_it_has_written_so_far(shell):
+    script = "test {} = 1 && echo early; while ! test -e go; do sleep 0.05; done; echo late"
+    process = shell.start("run", "--range", "1-2", "--slots", "2", "--", "sh", "-c", script)
+    shell.eventually(lambda: "2 running" in shell.windfall("status", "last").out)
+    shell.eventually(lambda: shell.windfall("logs", "last", "0").out == "early\n")
+    silent, all_ = shell.windfall("logs", "last", "1"), shell.windfall("logs", "last")
+    shell.write("go", "")
+    assert shell.finish(process).code == 0
+    assert (silent.out, silent.err) == ("", "windfall: task 1 runs, and has written nothing yet\n")
+    assert (all_.out, all_.err) == ("", "windfall: nothing of job 1 'sh' has ended yet; -f waits for it\n")
+    assert shell.windfall("logs", "last", "0").out == "early\nlate\n"
+
+
+def test_the_story_of_a_task_begins_with_its_command(shell):
+    shell.write("p.csv", "name\nMüller & Söhne\n")
+    shell.windfall("run", "--csv", "p.csv", "--max-failures", "1", "--", "test", "{name}", "=", "x")
+    told = shell.windfall("explain", "last.0").out.splitlines()
+    assert told[:2] == ["task 0 of job 1 'test' has failed.", "  its command: test 'Müller & Söhne' = x"]
+
+
 def test_tasks_are_named_by_ranges_in_every_command(shell):
     shell.windfall("run", "--range", "0-9", "--max-failures", "1", "--", "sh", "-c", "echo n{}; test {} != 5")
     assert [row["task"] for row in shell.windfall("results", "1", "2-4,9", "--json").lines] == [2, 3, 4, 9]
@@ -225,6 +264,8 @@ def test_tasks_are_named_by_ranges_in_every_command(shell):
     assert shell.windfall("cancel", "c", "20-29", "31", "--json").document["cancelled"] == 11
     reversed_ = shell.windfall("cancel", "c", "9-3")
     assert reversed_.code == 2 and "write 3-9" in reversed_.err
+    unknown = shell.windfall("tasks", "c", "98-101")
+    assert unknown.code == 2 and "there is no task '101': job 2 has tasks 0 to 99" in unknown.err
     beyond = shell.windfall("cancel", "c", "98-101")
     assert beyond.code == 2 and "there is no task 100: its last is 99" in beyond.err
 

@@ -91,6 +91,17 @@ def test_inputs_are_sent_along_and_outputs_are_brought_back(shell):
     assert (shell.directory / "got/1/out-2.txt").read_text() == "6\n"
 
 
+def test_outputs_that_tasks_of_one_directory_would_overwrite_are_warned_of(shell):
+    write = ["--", "sh", "-c", "echo {} > out-{}.txt; cp out-{}.txt same.txt"]
+    shared = shell.windfall("run", "--range", "1-2", "--output", "same.txt", *write)
+    assert "write the same 'same.txt'" in shared.err and "--output 'same-{#}.txt'" in shared.err
+    assert "same" not in shell.windfall("run", "--range", "1-1", "--output", "same.txt", *write).err, "one task"
+    assert "same" not in shell.windfall("run", "--range", "1-2", "--output", "out-{}.txt", *write).err
+    shell.write("data", "")
+    own = shell.windfall("run", "--range", "1-2", "--input", "data", "--output", "same.txt", *write)
+    assert own.code == 0 and "same" not in own.err, "with an input each task has a directory of its own"
+
+
 def test_a_declared_output_that_is_missing_fails_the_task(shell):
     ended = shell.windfall("run", "--range", "1-1", "--output", "never.txt", "--max-failures", "1", "--", "true")
     assert ended.code == 1

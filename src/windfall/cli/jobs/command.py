@@ -306,6 +306,7 @@ def tasks(
                 click.echo(f"job {found.id} '{found.name}': nothing has failed")
             return
         chosen = {found.number_of(each) for each in all_tasks(task)}
+        _refuse_unknown(found, chosen)
         rows = islice(
             (row for row in found.tasks(wanted, host=host, cause=cause) if not chosen or row["task"] in chosen), limit
         )
@@ -313,7 +314,23 @@ def tasks(
             for row in rows:
                 print_json(row)
         else:
-            _print_tasks(list(rows))
+            shown = list(rows)
+            _print_tasks(shown)
+            if client.is_idle and any(row["end_s"] is None for row in shown):
+                status = found.status()
+                stood = f"tasks are shown as of {moment(status['changed_s'])}"
+                resume = f"windfall run --resume {found.id}{place.words}"
+                click.echo(f"no server runs: {stood}." + f"  continue: {resume}" * (status["state"] not in ENDED))
+
+
+def _refuse_unknown(job: Job, tasks: set[int]) -> None:
+    """Numbers of tasks that the job does not have; names have been looked up."""
+    total = job.status()["tasks"]["total"] if tasks else 0
+    if tasks and max(tasks) >= total:
+        raise BadInput(
+            f"there is no task '{max(tasks)}': job {job.id} has tasks 0 to {total - 1}",
+            hint=f"list them: windfall tasks {job.id}",
+        )
 
 
 def _print_tasks(rows: list[TaskRow]) -> None:

@@ -13,6 +13,7 @@ from windfall.cli.show.money import cost_words, fleet_words, reason_words, refus
 from windfall.cli.show.output import moment, plural, print_json
 from windfall.cli.show.summary import print_groups, print_next
 from windfall.client.results import cause_text
+from windfall.escaping import visible
 from windfall.units import show_bytes, show_duration, show_usd
 
 Json = dict[str, Any]
@@ -43,6 +44,7 @@ def explain(reference: str, task: int | str | None, place: Place, as_json: bool)
     with place.open() as client:
         job, number = find_task(client, reference, task)
         told: Json = {**job.explain(number)}
+        command = "" if number is None or as_json else job.command(number)
         idle = client.is_idle and told.get("waiting") is not None
         no_server = client.is_idle
         url = client.transport.url
@@ -58,15 +60,15 @@ def explain(reference: str, task: int | str | None, place: Place, as_json: bool)
     if as_json:
         print_json(told)
         return
-    for line in lines(told):
+    for line in lines(told, command):
         click.echo(line)
     if groups := told.get("failures"):
         print_groups(groups, more=f"windfall tasks {job.id} --group-by cause{place.words}")
         print_next(job.id, groups, place, no_server)
 
 
-def lines(told: Json) -> list[str]:
-    """The document in words."""
+def lines(told: Json, command: str = "") -> list[str]:
+    """The document in words; `command` is that of the task which it is about."""
     job = f"job {told['job']} '{told['name']}'"
     if told["task"] is None:
         waiting = told.get("waiting")
@@ -78,6 +80,8 @@ def lines(told: Json) -> list[str]:
         policies = ["  its policies:", *written] if written else []
         return [head, *waiting_lines(waiting), *policies, *memory_lines(told), *money_lines(told)]
     found = [f"task {told.get('task_name') or told['task']} of {job} {_standing(told)}."]
+    if command:
+        found.append(f"  its command: {visible(command)}")
     if "waiting" in told:
         found += waiting_lines(told["waiting"])
     if told["story"]:
@@ -126,7 +130,8 @@ def _standing(told: Json) -> str:
         return f"runs on {', '.join(told['running_on'])}"
     if told["state"] == "waiting":
         return "is blocked" if told["waiting"].get("blocked_by") else "waits"
-    return f"is {told['state']}" + (f" {told['because']}" if told.get("because") else "")
+    ended = "has failed" if told["state"] == "failed" else f"is {told['state']}"
+    return ended + (f" {told['because']}" if told.get("because") else "")
 
 
 def waiting_lines(waiting: Json) -> list[str]:
@@ -212,9 +217,10 @@ def _ended(step: Json) -> str:
         return f"killed after its {took} limit"
     if step["cause"] == "preempted" and step.get("text", "").startswith(NOT_BEGUN):
         return f"given back, {step['text']}"
-    never_ran = step["cause"] in NEVER_RAN
+    # An attempt that ended with the process that started its worker was not timed.
+    untimed = step["cause"] in NEVER_RAN or (step["cause"] == "preempted" and not step["run_s"])
     peak = f", peak {show_bytes(step['rss_bytes'])}" if step.get("rss_bytes") else ""
-    said = cause_text(step["cause"], step["exit_code"]) + ("" if never_ran else f" after {took}{peak}")
+    said = cause_text(step["cause"], step["exit_code"]) + ("" if untimed else f" after {took}{peak}")
     text, last_line = step.get("text") or "", step.get("last_line") or ""
     if step["cause"] not in ("done", "exit", "signal") and text:
         said += f": {text}"

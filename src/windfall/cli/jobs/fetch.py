@@ -33,6 +33,8 @@ from windfall.units import show_duration
 
 Json = dict[str, Any]
 _FOLLOW_S = 10.0
+_LOOK_S = 2.0
+"""How long `logs` without -f waits for what a running task has written."""
 
 
 @click.command()
@@ -65,8 +67,11 @@ def logs(job: str, task: list[int | str] | None, follow: bool, place: Place, as_
             return
         if task is not None and follow:
             raise BadInput("-f follows one task, or all of them", hint=f"try: windfall logs {job} {task[0]} -f")
+        ended = None
         for ended in found.as_completed() if follow else found.results(task, wait=False):
             _print_lines(ended, as_json)
+        if ended is None and not as_json:
+            note(f"windfall: nothing of job {found.id} '{found.name}' has ended yet; -f waits for it")
 
 
 def _print_one(job: Job, task: int, typed: str, follow: bool, as_json: bool) -> None:
@@ -74,18 +79,20 @@ def _print_one(job: Job, task: int, typed: str, follow: bool, as_json: bool) -> 
     stdout_at = stderr_at = 0
     attempt: int | None = None
     while True:
-        wait_s = _FOLLOW_S if follow and attempt is not None else 0.0
+        wait_s = (_FOLLOW_S if follow else _LOOK_S) if attempt is not None else 0.0
         part = job.output(task, stdout_from=stdout_at, stderr_from=stderr_at, wait_s=wait_s)
         if attempt is not None and part["attempt"] != attempt:
             if not as_json:
                 note(f"-- attempt {part['attempt']} --")
             attempt, stdout_at, stderr_at = part["attempt"], 0, 0
             continue
+        # A worker sends what a task writes while somebody looks at it: the first look only asks for it.
+        looks = attempt is None and bool(part["attempt"])
         attempt = part["attempt"]
         _write(part, task, as_json)
         # Where the answer begins may lie behind what was asked for: the middle of a long output is not kept.
         stdout_at, stderr_at = part["stdout_at"] + part["n_stdout"], part["stderr_at"] + part["n_stderr"]
-        if part["ended"] or not follow:
+        if part["ended"] or not (follow or looks):
             _say_why_silent(part, typed, stdout_at + stderr_at, as_json)
             return
 
@@ -95,6 +102,9 @@ def _say_why_silent(part: Json, task: str, written_bytes: int, as_json: bool) ->
     if written_bytes or as_json:
         return
     cause, text = part.get("cause"), part.get("text")
+    if part["attempt"] and not part["ended"]:
+        note(f"windfall: task {task} runs, and has written nothing yet")
+        return
     if cause not in (None, "done"):
         why = cause_text(cause, part.get("exit_code"))
         note(f"windfall: task {task} wrote nothing: {why}" + (f": {text}" if text and text != why else ""))
@@ -311,7 +321,8 @@ def _download(client: Client, rows: Any, folder: Path, as_json: bool) -> None:
         hint = "look on the server: windfall state check --files"
         raise WindfallError(f"{plural(lost, 'file')} could not be fetched; {count} could", hint=hint, code="lost-files")
     if not as_json:
-        click.echo(f"{plural(count, 'file')} in {folder}" if count else "no output files: declare them with --output")
+        none = "no output files: declare them with --output, or `outputs` in a job or workflow file"
+        click.echo(f"{plural(count, 'file')} in {folder}" if count else none)
 
 
 def _write_file(client: Client, sha256: str, target: Path, mode: int) -> None:

@@ -14,6 +14,7 @@ import msgspec
 
 from windfall.api.answers import JobPool
 from windfall.bags.submission import Request, Submission, directories, read_job
+from windfall.bags.template import BRACES
 from windfall.cli.exits import Terminated, ending, good_order, output_lost
 from windfall.cli.options import (
     STAY_S,
@@ -178,6 +179,8 @@ def submit(request: Request, place: Place, as_json: bool, reject: bool, accept_l
     state = None if place.address else state_location(place.state)
     idle = state is not None and running_server(state.directory) is None
     _refuse_missing_directory(read, (), place)
+    if isinstance(read, Submission):
+        _warn_of_shared_outputs(read)
     with _client_for(place, state) as client:
         bag = _of_class(client, read)
         bag.spec = msgspec.structs.replace(bag.spec, key=f"submit-{os.urandom(12).hex()}")
@@ -268,7 +271,21 @@ def _prepared(request: Request, resume: str | None, place: Place) -> Submission 
     if spec.cwd is None and spec.task_cwd is None and not spec.inputs and not place.address and bag.shape is None:
         # As if it had been typed here. With inputs, each task has a directory of its own that holds them.
         bag.spec = msgspec.structs.replace(bag.spec, cwd=str(here()))
+    _warn_of_shared_outputs(bag)
     return bag
+
+
+def _warn_of_shared_outputs(bag: Submission) -> None:
+    """Tasks that run in one directory and bring back a file of one name may bring back each other's."""
+    if bag.spec.cwd is None or bag.spec.task_cwd is not None or bag.count < 2 or bag.shape is not None:
+        return
+    shared = [file for output in bag.spec.outputs if not BRACES.search(file := output.partition("=")[0])]
+    if shared:
+        own = "{}-{{#}}{}".format(*os.path.splitext(shared[0]))  # noqa: PTH122
+        note(
+            f"windfall: all tasks run in one directory and write the same '{shared[0]}', so one may bring back"
+            f" another's\n  give each its own: --output '{own}'"
+        )
 
 
 def _pools(file: str | None, place: Place, time_scale: float) -> Sequence[Any]:

@@ -30,7 +30,7 @@ def print_json(document: Any) -> None:
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Columns as wide as they need to be; numbers to the right."""
-    lines = [[_cell(value) for value in row] for row in rows]
+    lines = [[_cell(value, head) for head, value in zip(heads, row, strict=True)] for row in rows]
     right = [bool(lines) and all(_is_number(row[i]) for row in lines) for i in range(len(heads))]
     widths = [max(len(row[i]) for row in [list(heads), *lines]) for i in range(len(heads))]
     for line in [list(heads), *lines]:
@@ -41,9 +41,15 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         click.echo("  ".join(cells).rstrip())
 
 
-def _cell(value: Any) -> str:
+_NUMBERED = ("task", "job")
+"""Heads of columns of numbers that are names: typed back as they are shown, where 1,204 would be two tasks."""
+
+
+def _cell(value: Any, head: str) -> str:
     if value is None:
         return "-"
+    if head in _NUMBERED:
+        return visible(str(value))
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return visible(str(value))

@@ -17,6 +17,10 @@ from windfall.cli.jobs.explain import _ended, _step
             {"cause": "preempted", "exit_code": None, "run_s": 0.0, "text": "not begun: another host is idle"},
             "given back, not begun: another host is idle",
         ),
+        (
+            {"cause": "preempted", "exit_code": None, "run_s": 0, "text": "the process that started it has ended"},
+            "worker was stopped: the process that started it has ended",
+        ),
     ],
 )
 def test_time_and_peak_memory_are_told_where_they_are_known(step, words):

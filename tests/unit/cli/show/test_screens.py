@@ -45,8 +45,13 @@ def test_a_moment_of_another_day_has_its_date():
 
 
 def test_numbers_stand_to_the_right_and_names_to_the_left(capsys):
-    print_table(["task", "name"], [[1, "a"], [1000, "long name"]])
-    assert capsys.readouterr().out.splitlines() == [" task  name", "    1  a", "1,000  long name"]
+    print_table(["tasks", "name"], [[1, "a"], [1000, "long name"]])
+    assert capsys.readouterr().out.splitlines() == ["tasks  name", "    1  a", "1,000  long name"]
+
+
+def test_numbers_of_tasks_and_jobs_are_shown_as_they_are_typed(capsys):
+    print_table(["job", "task", "tasks"], [[1204, 19997, 20000]])
+    assert capsys.readouterr().out.splitlines()[1].split() == ["1204", "19997", "20,000"]
     assert (plural(1, "task"), plural(2000, "task")) == ("1 task", "2,000 tasks")
 
 
