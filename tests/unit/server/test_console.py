@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+from importlib.resources import files
 from types import SimpleNamespace
 
 import pytest
 
 from tests.support.server.asgi import InProcess
+from windfall.client.results import cause_text
 from windfall.server.http.console import pages as console
 from windfall.server.http.console import sessions
+from windfall.wire.messages import CAUSES
 
 OWN = {"x-windfall-console": "1"}
 
@@ -19,6 +23,17 @@ OWN = {"x-windfall-console": "1"}
 def server(tmp_path):
     with InProcess(tmp_path) as made:
         yield made
+
+
+def test_causes_have_the_words_of_the_command_line():
+    script = (files("windfall.console") / "static" / "core.js").read_text()
+    table = re.search(r"const CAUSES = \{(.*?)\};", script, re.DOTALL)[1]
+    shown = dict(re.findall(r'"([\w-]+)": "([^"]+)"', table))
+    assert shown == {cause: text for cause in CAUSES if cause != (text := cause_text(cause, 0)) and cause in shown}
+    assert {cause for cause in CAUSES if cause_text(cause, 0) != cause} <= {*shown, "exit", "signal"}
+    signals = re.search(r"const SIGNALS = \{(.*?)\};", script)[1]
+    for number, name in re.findall(r'(\d+): "(\w+)"', signals):
+        assert cause_text("signal", -int(number)) == f"killed by SIG{name}"
 
 
 def ask(server, method, path, body=None, token=None, **headers):

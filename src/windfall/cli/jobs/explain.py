@@ -140,7 +140,8 @@ def waiting_lines(waiting: Json) -> list[str]:
     width = max((len(reason["clause"]) for reason in waiting["reasons"]), default=0)
     for reason in waiting["reasons"]:
         found.append(f"  {reason['hosts']:>4}  {reason['clause']:<{width}}   {reason['detail']}".rstrip())
-    if waiting.get("nearest"):
+    only = waiting["reasons"][0] if len(waiting["reasons"]) == 1 else None
+    if waiting.get("nearest") and not (only and only["hosts"] == 1 and only["detail"] in waiting["nearest"]):
         found.append(f"  nearest miss: {waiting['nearest']}")
     found += [f"  pool {pool['pool']}: {pool['what']}" for pool in waiting["pools"]]
     found += [f"  try: {text}" for text in waiting["try"][:_MOST_TRIES]]

@@ -7,6 +7,7 @@ import faulthandler
 import gc
 import os
 import re
+import shlex
 import signal
 import sys
 from math import inf
@@ -340,5 +341,6 @@ def _announce(url: str, location: StateLocation, warnings: list[str], as_json: b
     click.echo(f"windfall server on {url}, state in {location}")
     for warning in warnings:
         note(f"  {warning}")
-    click.echo(f"  add a worker here: windfall worker --server {url} --token-file {location.directory}/token")
+    token = shlex.quote(f"{location.directory}/token")
+    click.echo(f"  add a worker here: windfall worker --server {url} --token-file {token}")
     click.echo("  let others in:     windfall token create --role worker|submit|read")

@@ -126,6 +126,21 @@ export function table(caption, heads, rows, empty = "None.") {
       h("tbody", {}, rows.map((cells) => h("tr", { "data-key": cells[0] instanceof Node ? cells[0].textContent : cells[0] }, cells.map((cell, place) => h("td", { class: kind(place), "data-name": heads[place]?.[0] || null }, whole(cell))))))));
 }
 
+// Why an attempt ended, in the words of the command line (client/results.py; a test holds them to each other).
+const CAUSES = {
+  "oom": "out of memory", "time": "killed after its time limit", "python": "the call raised", "outputs": "declared output missing",
+  "inputs": "input not available", "no-command": "program not found or not executable", "no-cwd": "no such working directory",
+  "preempted": "worker was stopped", "bad-task": "the server could not make its command",
+  "disagreed": "volunteers came to different results", "quota": "more files than its job may have", "lost": "host vanished",
+};
+const SIGNALS = { 1: "HUP", 2: "INT", 3: "QUIT", 4: "ILL", 6: "ABRT", 7: "BUS", 8: "FPE", 9: "KILL", 11: "SEGV", 13: "PIPE", 15: "TERM" };
+export function causeText(cause, code) {
+  if (cause === "exit") return `exit code ${code}`;
+  if (cause !== "signal") return CAUSES[cause] ?? cause;
+  const number = Math.abs(code) > 128 ? Math.abs(code) - 128 : Math.abs(code);
+  return `killed by ${SIGNALS[number] ? `SIG${SIGNALS[number]}` : `signal ${number}`}`;
+}
+
 export const badge = (state) => h("span", { class: `badge ${String(state).replace(/[^a-z-]/g, "")}` }, state);
 export const link = (text, to) => h("a", { href: to }, text);
 export const facts = (pairs) => h("dl", { class: "facts" }, pairs.filter(Boolean).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));

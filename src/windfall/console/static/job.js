@@ -1,6 +1,6 @@
 // One job: state, actions, pictures, why it waits, errors in groups, what each pool did.
 
-import { alike, badge, button, clock, dur, facts, get, h, lines, link, many, num, number, pictures, post, q, seconds, table, usd } from "./core.js";
+import { alike, badge, button, causeText, clock, dur, facts, get, h, lines, link, many, num, number, pictures, post, q, seconds, table, usd } from "./core.js";
 import { slack, spent } from "./overview.js";
 import { predicted, reasons } from "./planning.js";
 
@@ -105,7 +105,7 @@ function waiting(told) {
 function errors(groups, job) {
   if (!groups.length) return "";
   return h("section", { "aria-label": "Errors" }, h("h2", {}, "Errors"), groups.slice(0, 20).map((group, place) =>
-    h("details", { class: "card", open: true }, h("summary", {}, `${num(group.count)} × ${group.cause}${group.exit_code === null ? "" : ` (exit code ${group.exit_code})`}${group.final ? "" : ", tried again"}`),
+    h("details", { class: "card", open: true }, h("summary", {}, `${num(group.count)} failed: ${causeText(group.cause, group.exit_code)}${group.final ? "" : ", tried again"}`),
       h("p", {}, "tasks ", group.tasks.map((task) => [link(String(task), `#/task/${job}/${task}`), " "]), group.count > group.tasks.length ? "… " : "", group.final ? link(`all that ended by ${group.cause}`, `#/tasks/${job}?cause=${q(group.cause)}`) : ""),
       group.stderr_tail || group.last_line || group.text ? lines(group.stderr_tail || group.last_line || group.text, `last lines of error ${place + 1}`) : "")));
 }

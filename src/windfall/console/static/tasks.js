@@ -1,7 +1,7 @@
 // The tasks of a job in pages, and one task: its story, its command, its output while it is written.
 
 import { windows } from "./news.js";
-import { badge, clock, dur, facts, get, getFrame, h, lines, link, num, q, table } from "./core.js";
+import { badge, causeText, clock, dur, facts, get, getFrame, h, lines, link, num, q, table } from "./core.js";
 
 const PAGE = 100, KEPT = 200_000, NEXT_MS = 1500;
 // A request that waits takes one of the six connections of a browser: with more windows than this, none waits.
@@ -29,7 +29,7 @@ export const list = {
       h("label", {}, h("span", {}, "Task number or name"), h("input", { name: "task", size: "14", autocomplete: "off" })), h("button", { type: "submit" }, "Show")),
     table(caption(wanted, after), [["task", "num"], ["state"], ["attempts", "num"], ["host"], ["started"], ["took", "num"], ["exit", "num"], ["cause"]],
       tasks.map((task) => [link(task.name ?? String(task.task), `#/task/${status.job}/${task.task}`), badge(task.blocked ? "blocked" : task.state), num(task.attempts), places(task).map((host, place) => [place ? ", " : "", link(host, to(status.job, { ...wanted, host }, 0))]),
-        clock(task.sent_s ?? task.start_s), task.end_s && !task.hosts ? dur(task.end_s - task.start_s) : "", task.exit_code ?? "", task.cause ? link(task.cause, to(status.job, { ...wanted, cause: task.cause }, 0)) : ""]), "There is no such task."),
+        clock(task.sent_s ?? task.start_s), task.end_s && !task.hosts ? dur(task.end_s - task.start_s) : "", task.exit_code ?? "", task.cause ? link(causeText(task.cause, task.exit_code), to(status.job, { ...wanted, cause: task.cause }, 0)) : ""]), "There is no such task."),
     h("p", {}, after ? [link("first page", to(status.job, wanted, 0)), " · "] : "", next !== null ? [link("next page", to(status.job, wanted, next)), " · "] : "", asked(wanted) ? link("all tasks", to(status.job, {}, 0)) : ""),
   ],
   actions: {
@@ -73,7 +73,7 @@ export const one = {
       h("h1", {}, `${told.task_name ?? `Task ${number}`} of `, link(told.name || `job ${told.job}`, `#/job/${told.job}`), " ", badge(told.state)),
       h("p", {}, number > 0 ? [link("previous task", `#/task/${told.job}/${number - 1}`), " · "] : "", more ? [link("next task", `#/task/${told.job}/${number + 1}`), " · "] : "", link("all tasks", `#/tasks/${told.job}`)),
       facts([["attempts", num(row?.attempts)], ["failures", num(row?.failures)], ["losses", num(row?.losses)], ["host", (row && places(row).join(", ")) || "-"],
-        ["took", row?.end_s ? dur(row.end_s - row.start_s) : "-"], ["exit code", row?.exit_code ?? "-"], ["cause", row?.cause ?? "-"]]),
+        ["took", row?.end_s ? dur(row.end_s - row.start_s) : "-"], ["exit code", row?.exit_code ?? "-"], ["cause", row?.cause ? causeText(row.cause, row.exit_code) : "-"]]),
       rendered?.argv ? [h("h2", {}, "Command"), lines(rendered.argv.map((word) => /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`).join(" "), "command")] : "",
       told.waiting?.waits ? h("section", { class: "card" }, h("h2", {}, "Why it waits"), h("p", {}, told.waiting.because)) : "",
       h("h2", {}, "Story"),

@@ -178,7 +178,7 @@ class Look:
         self.alone: dict[Kind, Reason] = {}
         """Reasons that are all that keeps a host away."""
         self.willing = self.possible = 0
-        self.counts = _counts(bag)
+        self.counts = _counts(bag, sum(state.hosts[number].slots for number in state.hosts.live))
         of_pools: dict[str, Reason | None] = {}
         for number in self.hosts:
             found = host_reasons(state, policies, bag, task, state.hosts[number], t, of_pools)
@@ -207,9 +207,11 @@ class Look:
         )
 
 
-def _counts(bag: Bag) -> str:
-    """How many tasks run and how many wait: as the status of the job counts them."""
-    running, waiting = len(bag.attempts.live), bag.counts[WAITING]
+def _counts(bag: Bag, slots: int) -> str:
+    """How many tasks run and how many wait: no more run than there are slots; hosts hold the next ones as well."""
+    held_by_hosts = len(bag.attempts.live)
+    running = min(held_by_hosts, slots)
+    waiting = bag.counts[WAITING] + held_by_hosts - running
     reserved, held = bag.queues.reserved_ready, bag.queues.held
     parts = [f"{reserved:,} for rented machines"] * (reserved > 0) + [f"{held:,} for other tasks"] * (held > 0)
     said = f"{_tasks(running)} run{'s' * (running == 1)}, {waiting:,} wait{'s' * (waiting == 1)}"

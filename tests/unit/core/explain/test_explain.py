@@ -32,6 +32,13 @@ def test_too_little_memory_is_counted_with_the_nearest_miss():
     assert any("4096M" in text for text in waiting["try"])
 
 
+def test_tasks_that_a_host_holds_beyond_its_slots_are_said_to_wait():
+    hand = Hand()
+    bag = hand.submit(10)
+    assert len(hand.tasks("a", want=5, slots=2)) == 5
+    assert told(hand, bag)["waiting"]["because"] == "2 tasks run, 8 wait: all slots are busy"
+
+
 def test_each_clause_of_a_policy_says_how_many_hosts_it_excludes():
     hand = Hand(compile_policies)
     hand.ask("a", want=0, memory_mb=4096, tags={"site": "haifa"})
