@@ -27,7 +27,7 @@ from windfall.cli.exits import (
 )
 from windfall.cli.help import teach
 from windfall.cli.show.terminal import guard_terminals
-from windfall.cli.usage import did_you_mean, near_commands, usage_message
+from windfall.cli.usage import unknown_command, usage_message
 from windfall.errors import WindfallError
 from windfall.loading import loading
 
@@ -126,7 +126,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self.table and not args[0].startswith("-"):
-            raise click.UsageError(f"no command '{args[0]}'.{did_you_mean(near_commands(args[0], self.table))}", ctx)
+            raise click.UsageError(unknown_command(args[0], self.table), ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

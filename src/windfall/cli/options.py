@@ -200,7 +200,7 @@ class BehindDashes(SectionedCommand):
 
     sections: Mapping[str, Sequence[str]] = {
         "Tasks": ("csv", "range_", "stdin", "job_file", "workflow", "workflow_class", "emulate", "time_scale", "resume",
-                  "changed", "name", "tags"),
+                  "changed", "dry_run", "name", "tags"),
         "Files and environment": ("inputs", "outputs", "cwd", "env", "stdin_text", "output_cap", "checkpoint"),
         "Resources of a task": ("cpus", "memory", "fixed_memory", "gpus", "resources", "nodes", "pin", "image", "wall",
                                 "estimate", "spread", "slots"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
 import click
@@ -11,13 +11,15 @@ import click
 ELSEWHERE = {
     "--jobs": "--slots", "-j": "--slots", "--retries": "--max-failures", "--timeout": "--wall", "--time": "--wall",
     "--mem": "--memory", "--cores": "--cpus", "--threads": "--cpus", "--workdir": "--cwd", "--tasks": "--range",
-    "--array": "--range", "--cpus-per-task": "--cpus", "--halt": "--max-failed-tasks",
+    "--array": "--range", "--dryrun": "--dry-run", "--ncpus": "--cpus", "--workers": "--slots",
+    "--cpus-per-task": "--cpus", "--halt": "--max-failed-tasks",
 }  # fmt: skip
 """What options of other programs (GNU parallel, HyperQueue, Slurm) are called here."""
 INSTEAD = {
     "-a": "windfall run list.txt -- COMMAND {}",
     "--arg-file": "windfall run list.txt -- COMMAND {}",
     "--each-line": "windfall run list.txt -- COMMAND {}",
+    "--from-json": "windfall run tasks.jsonl",
     "--joblog": "windfall joblog last, after the run",
     "--results": "windfall results last --download DIR, after the run",
     "--resume-failed": "windfall retry last --failed",
@@ -27,6 +29,15 @@ INSTEAD = {
     "--tail": "windfall logs JOB TASK | tail",
 }
 """What to type for options of other programs that have no counterpart here."""
+COMMANDS_ELSEWHERE = {
+    "job": "status", "jobs": "status", "list": "status", "ls": "status", "ps": "status", "q": "status",
+    "queue": "status", "progress": "status", "top": "status", "info": "status", "show": "status",
+    "history": "status", "kill": "cancel", "rm": "cancel", "stop": "cancel", "delete": "forget", "clean": "forget",
+    "output": "logs", "cat": "logs", "resume": "run --resume last", "pause": "change last --pause",
+    "retry-failed": "retry last --failed", "workers": "host list", "nodes": "host list", "hosts": "host list",
+    "dashboard": "console", "ui": "console", "exec": "run", "start": "run",
+}  # fmt: skip
+"""What commands of other programs (HyperQueue, HTCondor, SkyPilot, Docker) are called here."""
 _ALIKE = 0.75
 """Similarity from which an option is suggested for one that does not exist; 0.6 suggests --token for --json."""
 
@@ -51,10 +62,12 @@ def _no_such_option(name: str, command: click.Command) -> tuple[str, str]:
         return f"{message}: here it is called {ours}.", ""
     if name == "--state" and any(each.metavar in ("STATE", "[STATE]") for each in command.params):
         return f"{message}: here the state is an argument.", ""
+    if name in INSTEAD:
+        return f"{message}.", f"type: {INSTEAD[name]}"
     near = get_close_matches(name, [one for each in command.params for one in each.opts], n=2, cutoff=_ALIKE)
     if near:
         return f"{message}.{did_you_mean(near)}", ""
-    return f"{message}.", f"type: {INSTEAD[name]}" if name in INSTEAD else ""
+    return f"{message}.", ""
 
 
 def _plain(message: str) -> str:
@@ -80,6 +93,14 @@ def did_you_mean(near: Iterable[str]) -> str:
     """` Did you mean 'a' or 'b'?`; nothing if there is nothing near."""
     named = " or ".join(f"'{name}'" for name in near)
     return f" Did you mean {named}?" if named else ""
+
+
+def unknown_command(typed: str, known: Collection[str]) -> str:
+    """The complaint about a command that does not exist, with what it may be called here."""
+    ours = COMMANDS_ELSEWHERE.get(typed, "")
+    if ours.partition(" ")[0] in known:  # not in a group of its own, as in `windfall token ls`
+        return f"no command '{typed}': here it is called '{ours}'."
+    return f"no command '{typed}'.{did_you_mean(near_commands(typed, known))}"
 
 
 def near_commands(typed: str, known: Iterable[str]) -> list[str]:

@@ -7,6 +7,7 @@ import csv
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -74,6 +75,22 @@ def test_tasks_run_where_the_command_was_typed_with_the_environment_that_was_sai
     shell.write("tasks.txt", 'echo "$(pwd) $MINE $OTHER"\n')
     assert shell.windfall("run", "tasks.txt", "--env", "MINE", "--env", "OTHER=set").code == 0
     assert outputs(shell) == {0: f"{shell.directory} passed on set\n"}
+
+
+def test_a_dry_run_prints_what_would_run_and_starts_nothing(shell):
+    shell.write("p.csv", 'x,name\n1,"a b"\n2,"$(id)"\n')
+    shown = shell.windfall("run", "--dry-run", "--csv", "p.csv", "--", "./fit", "{x}", "{name}")
+    assert (shown.code, shown.out) == (0, "./fit 1 'a b'\n./fit 2 '$(id)'\n"), shown
+    assert shown.err == "2 tasks; nothing was started\n" and not (shell.directory / ".windfall").exists()
+    script = shell.windfall("run", "--dry-run", "--csv", "p.csv", "--", "sh", "-c", "echo {name}")
+    ran = subprocess.run(["sh"], input=script.out, capture_output=True, text=True, check=True)
+    assert ran.stdout == "a b\n$(id)\n", "the lines can be pasted"
+    shell.write("tasks.txt", "echo one | wc -l\n")
+    assert shell.windfall("run", "--dry-run", "tasks.txt").out == "echo one | wc -l\n"
+    shell.write("w.toml", '[[task]]\nname = "a"\ncommand = "true"\n')
+    assert shell.windfall("run", "--dry-run", "w.toml").out == "a | true\n"
+    line = shell.windfall("run", "--dry-run", "--range", "3-3", "--json", "--", "echo").lines
+    assert line == [{"task": 0, "command": "echo 3", "params": "3"}]
 
 
 def test_inputs_are_sent_along_and_outputs_are_brought_back(shell):

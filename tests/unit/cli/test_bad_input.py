@@ -394,3 +394,20 @@ def test_boinc_sign_says_what_it_cannot_sign(run, words, said):
     Path("file").write_text("text")
     Path("empty").touch()
     refused(run("boinc", "sign", *words), *said)
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        (["jobs"], "no command 'jobs': here it is called 'status'"),
+        (["resume", "last"], "here it is called 'run --resume last'"),
+        (["token", "ls"], "Did you mean 'list'?"),
+        (["run", "--each-line", "x.txt"], "type: windfall run list.txt -- COMMAND {}"),
+        (["run", "--results", "out", "x.txt"], "type: windfall results last --download DIR"),
+    ],
+    ids=lambda case: " ".join(case)[:40],
+)
+def test_commands_and_options_of_other_programs_are_answered_with_ours(run, typed, words):
+    ended = run(*typed)
+    refused(ended, words)
+    assert typed[0] != "token" or "status" not in ended.err

@@ -28,6 +28,7 @@ from windfall.cli.options import (
 )
 from windfall.cli.run import continuing
 from windfall.cli.run.afford import check_budget, say_what_cannot_be_promised
+from windfall.cli.run.dry import show_commands
 from windfall.cli.run.follow import follow
 from windfall.cli.run.foresee import Foresight
 from windfall.cli.show.output import busy, deadline_words, note, plain, plural, print_json
@@ -64,6 +65,7 @@ _SENT_AT_ONCE = 10_000
     is_flag=True,
     help="Leave out tasks done before whose command, parameters and files are the same.",
 )
+@click.option("--dry-run", is_flag=True, help="Print the command of each task, and start nothing.")
 @click.option("--yes", is_flag=True, help="Start although the forecast lies above the budget.")
 @max_wait_option
 @staying_place_options
@@ -76,6 +78,7 @@ def run(
     tail: bool,
     resume: str | None,
     changed: bool,
+    dry_run: bool,
     yes: bool,
     max_wait_s: float | None,
     place: Place,
@@ -98,6 +101,7 @@ def run(
       windfall run --resume last                          continue it
       windfall run --resume last tasks.txt                and append the lines that are new
       windfall run --changed --csv runs.csv -- ./fit {x}  only rows that are new or changed
+      windfall run --dry-run --csv runs.csv -- ./fit {x}  print the commands, start nothing
       windfall run --changed workflow.toml                only tasks that have changed, and those after them
       windfall run tasks.txt --deadline 1h --pools pools.toml --pool cloud
 
@@ -109,10 +113,16 @@ def run(
         raise BadInput("--tail and --json both write to standard output", hint="leave one of them out")
     if changed and resume is not None:
         raise BadInput("--changed starts a new job, and --resume continues one", hint="leave one of them out")
+    if dry_run and (changed or resume is not None):
+        raise BadInput("--dry-run shows a whole list", hint="leave --resume and --changed out")
     if listen is not None and place.address:
         raise BadInput("--listen goes with a server of one's own", hint="leave it out: --server names one that listens")
     pools = _pools(pools_file, place, request.time_scale)
-    bag = _with_pool(_prepared(request, resume, place), pools)
+    prepared = _prepared(request, resume, place)
+    if dry_run:
+        show_commands(prepared, as_json)
+        return 0
+    bag = _with_pool(prepared, pools)
     _refuse_missing_directory(bag, pools, place)
     if isinstance(bag, Submission) and not yes:
         check_budget(bag, pools, place)
