@@ -422,11 +422,11 @@ def test_a_spread_that_was_not_given_differs_from_run_to_run_and_one_that_was_gi
 
 @pytest.fixture
 def interrupted(monkeypatch):
-    """Ctrl-C comes after two simulated runs."""
+    """Ctrl-C comes after two simulated runs, which are made one after the other: processes end in any order."""
     made = forecast.simulated
 
-    def simulated(*said):
-        for count, each in enumerate(made(*said)):
+    def simulated(asked, cases, *_):
+        for count, each in enumerate(made(asked, cases, None)):
             if count == 2:
                 raise KeyboardInterrupt
             yield each
