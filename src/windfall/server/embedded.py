@@ -365,6 +365,8 @@ class Server:
     async def _announce(self) -> None:
         assert self._web is not None
         await self._web.started.wait()
+        if self._web.left.is_set():
+            return  # told to stop while it started: the socket is closed already
         self.url = self._url(self.host)
         while not self._announced():
             # A full disk, say: what is there can be read all the same. Others find this server when there is space.

@@ -21,6 +21,7 @@ import msgspec
 from windfall.core.records import Record
 from windfall.core.wishes import PLANNER, PlanWish, plan_wish, wishes
 from windfall.drivers import thinking
+from windfall.drivers.failures import Uncommitted
 from windfall.drivers.keepers import planner_process
 from windfall.drivers.keepers.planner_process import Answer, Question
 from windfall.drivers.realtime import Realtime
@@ -89,6 +90,8 @@ class PlanKeeper:
         try:
             await asyncio.sleep(max(0.0, wish.at_t - self._driver.clock()))
             await self.plan(wish.fleet)
+        except Uncommitted:
+            await asyncio.sleep(wish.retry_s)  # nothing can be written now, and the driver has said why
         except Exception:
             log.exception("no plan could be made for fleet %d; trying again", wish.fleet)
             await asyncio.sleep(wish.retry_s)

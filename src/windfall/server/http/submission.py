@@ -138,6 +138,8 @@ async def submit(service: Service, request: Request) -> tuple[int, Submitted]:
     if shape is not None and shape.tasks and body.seal:
         raise BadInput("a workflow is sealed when its tasks have been sent")
     await _check_inputs(service, spec)
+    if spec.key and spec.key in service.state.bags.by_key:
+        await service.driver.settled()  # a moment ago it was submitted for the first time: now the store has it
     check_rented(service, spec, shape is not None or bool(spec.like))
     check_fleet(service, spec, shape is not None or bool(spec.like))
     _check_validator(service, spec)
@@ -152,7 +154,8 @@ async def submit(service: Service, request: Request) -> tuple[int, Submitted]:
     known = service.state.bags.by_key.get(spec.key) if spec.key else None  # again: time has passed
     if known is not None:
         bag = service.state.bags[known]
-        await service.driver.submit([submitted, *_missing(bag, count, body.seal, now)])
+        missing = _missing(bag, count, body.seal, now) if service.spec(known).source == spec.source else []
+        await service.driver.submit([submitted, *missing])
         return 201, {"job": known, "known": True, "total": bag.total}
     following: list[ev.AnyEvent] = [ev.TasksAdded(now, job, count)] if count else []
     if shape is not None:
