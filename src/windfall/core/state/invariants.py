@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from itertools import chain
 
@@ -82,7 +83,9 @@ def _machine_problems(state: State, machine: MachineState) -> list[str]:
     host = state.hosts.get(machine.host)
     if host is not None and machine.phase == HIBERNATED and host.state not in (HIBERNATED, GONE):
         found.append(f"{machine.name} is hibernated and its host is {host.state}")
-    if host is not None and machine.phase == ENDED and host.state != GONE:
+    # A worker may ask for a while after its provider has called the machine ended; it gets nothing.
+    since_t = math.inf if machine.ended_t is None else machine.ended_t
+    if host is not None and machine.phase == ENDED and host.state != GONE and host.times.heard_t < since_t:
         found.append(f"{machine.name} has ended and its host is {host.state}")
     if not machine.there and machine.queue:
         found.append(f"{machine.name} has ended and tasks wait for it")

@@ -645,3 +645,14 @@ def test_plans_reckon_with_boots_and_refusals_that_were_seen() -> None:
     cloud.step(MachineRefused(cloud.t, 2, "no capacity"))
     later = {offer.key: offer.lag_s for offer in views.view(cloud.state, bag.number, cloud.t, math.inf).offers}
     assert later[SURE.key] > shown[SURE.key] and later[SPOT.key] == shown[SPOT.key]
+
+
+def test_a_worker_that_asks_after_its_machine_has_ended_gets_nothing_and_is_no_contradiction() -> None:
+    cloud = Cloud()
+    bag = cloud.rent(4)
+    cloud.plan(bag, start=[SPOT], assign={"new-0": [0, 1]})
+    cloud.boot(1)
+    cloud.end(1)
+    cloud.wait(1)
+    assert cloud.boot(1) == []  # every step checks that the state does not contradict itself
+    assert cloud.state.hosts[1].state != GONE
