@@ -28,7 +28,9 @@ def graph_picture(told: Mapping[str, Any]) -> Picture:
         f"{len(tasks):,} tasks: " + ", ".join(f"{counts[state]:,} {state}" for state in STATES if counts[state]) + "."
     )
     key = "".join(f'<span><i class="key is-{state}"></i>{state}</span> ' for state in STATES if counts[state])
-    drawn = _tasks(tasks, says) if len(tasks) <= MOST_TASKS else _steps(tasks, says)
+    drawn = ""
+    if tasks:  # of a workflow that is being submitted there may be none yet
+        drawn = _tasks(tasks, says) if len(tasks) <= MOST_TASKS else _steps(tasks, says)
     return {"name": "Graph", "html": f"<p>{key}</p>{drawn}", "says": says}
 
 

@@ -48,6 +48,7 @@ def test_a_range_under_the_key_of_another_job_adds_nothing_to_it(tmp_path, sourc
         assert (status, again["job"], again["known"], again["total"]) == (201, told["job"], True, 0)
         bag = server.driver.state.bags[told["job"]]
         assert not bag.total and not bag.sealed
+        assert server.get(f"/v1/jobs/{told['job']}/pictures")[0] == 200  # also the graph of a workflow without tasks
         server.check()
 
 

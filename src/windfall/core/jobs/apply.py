@@ -108,11 +108,22 @@ def apply_job_changed(state: State, event: JobChanged, decided: JobSettled) -> N
     planned = state.fleet.plan_of(bag.number)
     if planned is not None and event.rules.budget_microusd != bag.rules.budget_microusd:
         planned.refused = []  # what the old budget did not allow says nothing about the new one
+    _hold_memory(state, bag, -1)
     bag.terms = Terms(event.rules, bag.classes if event.classes is None else event.classes, bag.tail)
+    _hold_memory(state, bag, 1)
     attempts.settle(state, bag, event.t)
     if decided.stopped:
         attempts.stop_jobs(state, decided.stopped, event.t)
     follow(state, bag, decided)
+
+
+def _hold_memory(state: State, bag: Bag, sign: int) -> None:
+    """What hosts hold for attempts that are out follows what their tasks ask for: it is given back by the same rule."""
+    for task, attempts_ in (*bag.attempts.live.items(), *bag.attempts.given_up.items()):
+        for attempt in attempts_:
+            host = state.hosts.get(attempt.host)
+            if host is not None and (bag.number, task, attempt.number) in host.held:
+                host.memory_held += sign * bag.memory_for(task, attempt.number)
 
 
 def apply_job_cancelled(state: State, event: JobCancelled, decided: TasksChosen) -> None:

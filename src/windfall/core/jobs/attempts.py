@@ -110,6 +110,9 @@ def disown(state: State, host: int) -> None:
             others = [attempt for attempt in attempts if attempt.host != host]
             if len(others) < len(attempts):
                 _replace(book.given_up, task, others)
+                for attempt in attempts:
+                    if attempt.host == host:
+                        _unhold(state, state.bags[job], task, attempt, LOST)
 
 
 def _replace(book: dict[int, T], task: int, kept: T) -> None:

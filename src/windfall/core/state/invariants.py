@@ -27,6 +27,7 @@ def problems(state: State) -> list[str]:
         if host.may_return != (host.number in state.hosts.bundled):
             found.append(f"host {host.name} holds {len(host.held)} and is wrong about its bundle")
         found += _unit_problems(host)
+        found += _held_problems(state, host)
         if (host.number in state.hosts.sharing) != any(index < 0 for _, index, _ in chain(*host.units.values())):
             found.append(f"host {host.name} is wrong about what it has of the server")
         if not host.held.keys() >= host.session.asked_back.keys():
@@ -49,6 +50,22 @@ def problems(state: State) -> list[str]:
     found += [
         f"pool {pool.rules.name} has {pool.queued} pending" for pool in state.supply.pools.values() if pool.queued < 0
     ]
+    return found
+
+
+def _held_problems(state: State, host: Host) -> list[str]:
+    """What a host holds is known to its jobs, and its memory is counted."""
+    found: list[str] = []
+    memory = 0
+    for job, task, number in host.held:
+        bag = state.bags.get(job)
+        out = () if bag is None else (*bag.attempts.live.get(task, ()), *bag.attempts.given_up.get(task, ()))
+        if bag is None or not any((each.number, each.host) == (number, host.number) for each in out):
+            found.append(f"host {host.name} holds attempt {number} of task {job}.{task}, which nobody knows")
+        else:
+            memory += bag.memory_for(task, number)
+    if not found and memory != host.memory_held:
+        found.append(f"host {host.name} holds {memory} bytes, counted {host.memory_held}")
     return found
 
 

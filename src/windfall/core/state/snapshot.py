@@ -5,13 +5,13 @@ from __future__ import annotations
 from msgspec import Struct
 
 from windfall import graph as graphs
-from windfall.core.events import Settings
+from windfall.core.events import Key, Settings
 from windfall.core.sites.instances import SiteState
 from windfall.core.state.agenda import Agenda
-from windfall.core.state.hosts.hosts import SavedHosts
+from windfall.core.state.hosts.hosts import Host, SavedHosts
 from windfall.core.state.hosts.learned import Learned
 from windfall.core.state.hosts.pools import AddedPool, Flow, Matching, PoolMode, PoolState
-from windfall.core.state.jobs.bags import Bag, Due
+from windfall.core.state.jobs.bags import Bag, Bags, Due
 from windfall.core.state.renting.budgets import watch
 from windfall.core.state.renting.fleet import SavedFleet
 from windfall.core.state.saving import Reader, Writer
@@ -80,6 +80,8 @@ def load(data: bytes) -> State:
         bags.add(bag)
         bags.refresh(bag)
     bags.deadlines, bags.next = Agenda(saved.deadlines), saved.next_job
+    for host in saved.hosts.hosts:
+        _reckon_held(bags, host)
     state.hosts.restore(saved.hosts)
     state.fleet.restore(saved.fleet)
     state.supply.pools = {pool.rules.name: pool for pool in saved.pools}
@@ -93,3 +95,18 @@ def load(data: bytes) -> State:
     for fleet in state.fleet.plans:
         watch(state, fleet, state.t)
     return state
+
+
+def _reckon_held(bags: Bags, host: Host) -> None:
+    """Drop attempts that nobody knows, and count the memory of the others: versions before left some there, of a worker
+    whose name another one had taken, and counted memory by what tasks asked for later."""
+    known = [key for key in host.held if key[0] in bags and _is_out(bags[key[0]], host.number, key)]
+    if len(known) < len(host.held):
+        host.held = dict.fromkeys(known)
+        host.session.asked_back = {key: None for key in host.session.asked_back if key in host.held}
+    host.memory_held = sum(bags[job].memory_for(task, number) for job, task, number in known)
+
+
+def _is_out(bag: Bag, host: int, key: Key) -> bool:
+    out = (*bag.attempts.live.get(key[1], ()), *bag.attempts.given_up.get(key[1], ()))
+    return any((each.number, each.host) == (key[2], host) for each in out)

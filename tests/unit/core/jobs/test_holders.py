@@ -6,7 +6,10 @@ import pytest
 
 from tests.support.engine.hand import Hand
 from windfall.core.decisions import ACCEPTED, STALE
-from windfall.core.events import JobCancelled, TaskClass
+from windfall.core.events import JobCancelled, JobChanged, JobForgotten, TaskClass
+from windfall.core.state.hosts.hosts import GONE
+from windfall.core.state.invariants import problems
+from windfall.core.state.snapshot import load, save
 
 
 @pytest.mark.parametrize("reporter", ["h2", "nobody"])
@@ -68,3 +71,42 @@ def test_a_worker_that_takes_a_name_over_has_none_of_the_attempts_of_the_one_bef
     hand.ask("h2", want=0, boot="b2")
     assert hand.report("h2", *second) == [ACCEPTED], "it is the one that it was"
     assert bag.waiting == 1 and not bag.attempts.released
+
+
+@pytest.mark.parametrize("boot", ["b", "b2"])
+def test_of_a_silent_host_whose_name_another_worker_takes_no_attempt_is_left_when_its_job_is_forgotten(boot):
+    """It was left in what the host holds, and the server stopped when the host fell silent again."""
+    hand = Hand(lease_s=10.0)
+    bag = hand.submit(1)
+    hand.ask("h1", want=1, secret="one", memory_mb=100)
+    hand.wait(60)
+    assert bag.attempts.given_up and hand.state.host("h1").held
+    hand.ask("h1", want=0, boot=boot, secret="another", memory_mb=100)
+    assert not hand.state.host("h1").held
+    hand.step(JobCancelled(hand.t, bag.number))
+    assert not hand.step(JobForgotten(hand.t, bag.number)).decided.refused
+    hand.wait(60)
+    assert hand.state.host("h1").state == GONE
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 8), (3, 1), (3, 0), (0, 3)])
+def test_memory_that_a_running_task_asks_for_later_is_given_back_as_it_is_counted(before, after):
+    hand = Hand()
+    bag = hand.submit(4, [TaskClass(memory_bytes=before << 30)])
+    keys = hand.tasks("h1", want=1, slots=4, memory_mb=4096)
+    hand.step(JobChanged(hand.t, bag.number, bag.rules, [TaskClass(memory_bytes=after << 30)]))
+    assert hand.state.host("h1").memory_held == after << 30
+    hand.report("h1", *keys)
+    assert hand.state.host("h1").memory_held == 0
+
+
+def test_a_state_in_which_a_host_holds_what_nobody_knows_is_read_as_if_it_did_not():
+    hand = Hand()
+    bag = hand.submit(4, [TaskClass(memory_bytes=1 << 30)])
+    hand.tasks("h1", want=2, slots=2, memory_mb=4096)
+    host = hand.state.host("h1")
+    whole = save(hand.state)
+    host.held[bag.number, 3, 7] = host.held[99, 0, 1] = None
+    host.memory_held = -1
+    assert problems(hand.state)
+    assert save(load(save(hand.state))) == whole
