@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -59,6 +60,8 @@ from windfall.errors import BadInput
 from windfall.graph import Graph
 
 N = TypeVar("N", bound=Needs)
+_LINE = Scope(single=True)
+"""What `{}` and its relatives stand for where tasks are lines."""
 
 
 class Request(Struct, kw_only=True):
@@ -116,11 +119,13 @@ class _Origin(Struct):
 
 def read_job(request: Request, standard_input: BinaryIO | None = None) -> Submission:
     """Read and check everything. BadInput: nothing was started."""
+    _refuse_quoted_line(request.command)
+    if _is_one_task(request, standard_input):
+        request = _of_one_task(request)
     file, base, where = JobFile(), Path(), "the command line"
     if request.job_file:
         file, base, where = read_job_file(Path(request.job_file)), Path(request.job_file).parent, request.job_file
     settings = merged(placed(file.job, base), placed(request.settings, Path()))
-    _refuse_quoted_line(request.command)
     command = request.command or (words(settings.command, where) if settings.command else [])
     said = spec_fields(settings)
     inputs, uploads = read_inputs(settings.inputs, where)
@@ -163,6 +168,32 @@ def _refuse_quoted_line(command: list[str]) -> None:
         f"the command is one word, which names no program: {line[:80]}",
         hint=f"try: -- {tried}   (a shell runs only what names it).  Nothing was started.",
     )
+
+
+def _is_one_task(request: Request, standard_input: BinaryIO | None) -> bool:
+    """Is a command all that was said? With placeholders, or lines on standard input, a source was forgotten."""
+    sources = (request.tasks, request.csv, request.range, request.params, request.job_file, request.workflow)
+    if not request.command or request.stdin or any(source is not None for source in sources):
+        return False
+    said = [*request.command, *request.settings.outputs, *texts(request.settings.env).values()]
+    if any(match[2] is not None and _LINE.looks_meant(match[2]) for text in said for match in BRACES.finditer(text)):
+        return False
+    return standard_input is not None and not _has_lines(standard_input)
+
+
+def _has_lines(standard_input: BinaryIO) -> bool:
+    """Whether standard input is a pipe or a file, from which lines could be meant to come."""
+    try:
+        mode = os.fstat(standard_input.fileno()).st_mode
+    except (OSError, ValueError):
+        return True
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+
+
+def _of_one_task(request: Request) -> Request:
+    """The request with its command as its one task."""
+    settings = msgspec.structs.replace(request.settings, name=request.settings.name or program_name(request.command))
+    return msgspec.structs.replace(request, params=[shlex.join(request.command)], command=[], settings=settings)
 
 
 def is_measured(spec: JobSpec, of_tasks: Sequence[InputFile]) -> bool:
@@ -321,7 +352,17 @@ def _argv(command: str | list[str] | None, where: str) -> list[str]:
 
 def _default_name(command: list[str], request: Request) -> str:
     """What a person would call it: the program, or the file."""
-    name = Path(command[0]).name if command else Path(request.tasks or request.job_file or "tasks").stem
+    if command:
+        return program_name(command)
+    return _no_number(Path(request.tasks or request.job_file or "tasks").stem)
+
+
+def program_name(command: Sequence[str]) -> str:
+    """The name of a job after its program."""
+    return _no_number(Path(command[0]).name)
+
+
+def _no_number(name: str) -> str:
     return f"job-{name}" if name.isdecimal() or name == "last" else name[:200] or "job"
 
 

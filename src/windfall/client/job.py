@@ -49,7 +49,7 @@ class Job:
         self._params = params
         self.check = check
         self._path = f"/v1/jobs/{number}"
-        self._seen = f"{total:,} tasks submitted" if total is not None else ""
+        self._seen = f"{total:,} task{'s' * (total != 1)} submitted" if total is not None else ""
 
     def __repr__(self) -> str:
         """With its state as it was last asked for."""

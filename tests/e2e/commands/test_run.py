@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands.typed import Shell
+from tests.support.commands.typed import WINDFALL, Shell
 
 PYTHON = sys.executable
 
@@ -75,6 +75,19 @@ def test_tasks_run_where_the_command_was_typed_with_the_environment_that_was_sai
     shell.write("tasks.txt", 'echo "$(pwd) $MINE $OTHER"\n')
     assert shell.windfall("run", "tasks.txt", "--env", "MINE", "--env", "OTHER=set").code == 0
     assert outputs(shell) == {0: f"{shell.directory} passed on set\n"}
+
+
+def test_a_command_alone_is_one_task_unless_lines_were_meant(shell):
+    ended = subprocess.run(
+        [*WINDFALL, "run", "--", "sh", "-c", "echo $((1 + 2)) 'a  b'"],
+        cwd=shell.directory, env=shell.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0 and "job 1 'sh'  1 task: 1 done" in ended.stdout, ended
+    assert shell.windfall("logs", "last").out == "0 | 3 a  b\n"
+    piped = shell.windfall("run", "--", "echo", stdin="1\n2\n")
+    assert piped.code == 2 and "| windfall run --stdin -- " in piped.err
+    process = shell.start("run", "--", "echo", "{}")
+    assert shell.finish(process).code == 2, "a placeholder has nothing to stand for"
 
 
 def test_a_dry_run_prints_what_would_run_and_starts_nothing(shell):

@@ -46,6 +46,18 @@ def test_a_bag_runs_to_its_end_on_a_worker_of_python_38(tmp_path):
     assert "Traceback" not in said, said
 
 
+@pytest.mark.parametrize("version", ["2.7", "3.6", "3.7"])
+def test_an_older_python_is_told_which_one_is_needed(tmp_path, version):
+    root = os.environ.get("PYENV_ROOT", str(Path.home() / ".pyenv"))
+    found = sorted(Path(root).glob(f"versions/{version}.*/bin/python"))
+    if not found:
+        pytest.skip(f"there is no Python {version} here")
+    (tmp_path / "worker.pyz").write_bytes(worker_pyz())
+    ended = subprocess.run([found[0], str(tmp_path / "worker.pyz")], capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("windfall: the worker needs Python 3.8 or newer; this is " + version), ended.stderr
+
+
 def test_the_sources_of_the_worker_use_nothing_newer_than_python_38():
     pytest.importorskip("vermin", reason="it comes with the test tools: make .venv/.installed")
     folders = [str(Path(package.__file__).parent) for package in (worker, wire)]

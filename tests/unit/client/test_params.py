@@ -7,6 +7,7 @@ import pytest
 
 import windfall
 from windfall.client.client import _items
+from windfall.client.submitting.making import command_bag
 from windfall.client.transport import Transport
 from windfall.errors import BadInput, Unreachable
 
@@ -21,6 +22,12 @@ def test_a_data_frame_gives_its_rows():
     frame = pandas.DataFrame({"x": [1, 2], "name": ["a", "b"]})
     assert _items(frame) == [{"x": 1, "name": "a"}, {"x": 2, "name": "b"}]
     assert _items(value for value in "ab") == ["a", "b"]
+
+
+def test_a_single_command_gives_its_job_the_name_of_its_program():
+    assert command_bag("/opt/train --epochs 3", None, {}).spec.name == "train"
+    assert command_bag(["echo", "a b"], None, {}).spec.name == "echo"
+    assert command_bag("echo", None, {"name": "mine"}).spec.name == "mine"
 
 
 def test_a_client_that_was_closed_with_its_server_says_so():

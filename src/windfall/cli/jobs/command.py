@@ -317,10 +317,14 @@ def tasks(
             shown = list(rows)
             _print_tasks(shown)
             if client.is_idle and any(row["end_s"] is None for row in shown):
-                status = found.status()
-                stood = f"tasks are shown as of {moment(status['changed_s'])}"
-                resume = f"windfall run --resume {found.id}{place.words}"
-                click.echo(f"no server runs: {stood}." + f"  continue: {resume}" * (status["state"] not in ENDED))
+                _say_as_of_when(found.status(), place)
+
+
+def _say_as_of_when(status: JobStatus, place: Place) -> None:
+    """Of a job that has not ended, while no server runs it."""
+    if status["state"] not in ENDED:
+        stood = f"tasks are shown as of {moment(status['changed_s'])}"
+        click.echo(f"no server runs: {stood}.  continue: windfall run --resume {status['job']}{place.words}")
 
 
 def _refuse_unknown(job: Job, tasks: set[int]) -> None:

@@ -15,7 +15,7 @@ from windfall.bags.params import from_calls
 from windfall.bags.settings import Settings, spec_fields
 from windfall.bags.shell import has_shell_words
 from windfall.bags.spec import JobSpec, Source, bad_field, check
-from windfall.bags.submission import Request, Submission, read_job
+from windfall.bags.submission import Request, Submission, program_name, read_job
 from windfall.client.submitting.calls import Calls
 from windfall.errors import BadInput
 
@@ -41,7 +41,9 @@ def command_bag(command: str | list[str] | None, params: Iterable[Any] | None, g
         raise BadInput("submit needs a command or a function", hint="try: client.submit('./sim --seed {}', range(10))")
     if params is None:
         # One task, its placeholders and all left alone.
-        params, command = [command if isinstance(command, str) else shlex.join(command or [])], None
+        line = command if isinstance(command, str) else shlex.join(command or [])
+        given = {"name": program_name(line.split() or [""]), **given}
+        params, command = [line], None
     elif isinstance(command, str) and has_shell_words(command):
         raise BadInput(
             f"a command with parameters is not given to a shell: {command[:80]}",

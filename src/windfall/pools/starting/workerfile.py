@@ -12,7 +12,7 @@ import windfall
 _MAIN = """\
 import os, sys
 if sys.version_info < (3, 8):
-    print("windfall: the worker needs Python 3.8 or newer; this is " + sys.version.split()[0], file=sys.stderr)
+    sys.stderr.write("windfall: the worker needs Python 3.8 or newer; this is " + sys.version.split()[0] + "\\n")
     sys.exit(2)
 from windfall.worker.__main__ import main
 code = main()

@@ -143,7 +143,7 @@ class Caller:
     def _evaluate(self, payload: bytes, limited: bool) -> tuple[str, bytes, str]:
         """Make one call; return its cause, its pickled value and a line of text."""
         try:
-            function, args, kwargs = pickle.loads(payload)
+            function, args, kwargs = loaded(payload)
             result = self._function(function)(*args, **kwargs)
             return m.DONE, _dumps((True, result)), ""
         except BaseException as error:
@@ -160,7 +160,7 @@ class Caller:
         data = self._blob(reference) if isinstance(reference, str) else reference
         if len(self._functions) >= _MAX_FUNCTIONS:
             self._functions.pop(next(iter(self._functions)))
-        found = self._functions[reference] = pickle.loads(data)
+        found = self._functions[reference] = loaded(data)
         return found
 
     def _blob(self, sha256: str) -> bytes:
@@ -178,6 +178,17 @@ class Caller:
 
 class _NotStarted(Exception):
     """Cause and text."""
+
+
+def loaded(data: bytes) -> Any:
+    """What was pickled. A module that is missing here is missing on this host: say on which, and in which Python."""
+    try:
+        return pickle.loads(data)
+    except ModuleNotFoundError as error:
+        here = f"Python {sys.version.split()[0]} ({sys.executable})"
+        host = os.environ.get("WINDFALL_HOST", "the worker")
+        text = f"{error} on host {host}, in its {here}: install it there"
+        raise ModuleNotFoundError(text, name=error.name) from None
 
 
 def _dumps(value: object) -> bytes:

@@ -137,6 +137,6 @@ def _cut(result: Result, cap_bytes: int) -> Result:
     result = result._replace(stdout=stdout, stderr=stderr, more=more)
     if len(result.value) <= cap_bytes:
         return result
-    text = f"the value of {len(result.value):,} bytes is larger than the server takes"
+    text = f"the value of {len(result.value):,} bytes is larger than the server takes; write it to a file instead"
     more["text"] = text
     return result._replace(cause=m.PYTHON, value=pickle.dumps((False, RuntimeError(text), text)), exit_code=None)
