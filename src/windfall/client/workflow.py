@@ -26,7 +26,7 @@ from windfall.client.local.server import here
 from windfall.client.submitting.making import settings_of
 from windfall.errors import BadInput
 from windfall.units import parse_bytes, parse_duration
-from windfall.workflows.spec import TaskSpec, checked
+from windfall.workflows.spec import TaskSpec, checked, gathered
 from windfall.workflows.submission import submission_of
 
 if TYPE_CHECKING:
@@ -70,6 +70,10 @@ class Workflow:
     def __len__(self) -> int:
         return len(self._tasks)
 
+    def __repr__(self) -> str:
+        name = self._settings.get("name") or "workflow"
+        return f"<Workflow {name!r}: {len(self)} task{'s' * (len(self) != 1)}, not submitted>"
+
     def task(
         self,
         command: str | Sequence[str],
@@ -80,7 +84,8 @@ class Workflow:
         outputs: Iterable[str] | str = (),
         **needs: Any,
     ) -> Step:
-        """One task. `after`: steps or names to wait for. `inputs`: files, or steps whose outputs it takes.
+        """One task. `after`: steps or names to wait for. `inputs`: files, or steps whose outputs it takes;
+        `fit-*.json` gathers every output of other tasks that matches.
 
         `needs`: cpus, memory, gpus, resources, nodes, wall, env, stdin, max_failures.
         """
@@ -135,7 +140,7 @@ class Workflow:
         base = here()
         known = [name for task in self._tasks for name in task.inputs if (base / name).exists()]
         name = str(said.pop("name", None) or "workflow")
-        spec = checked(name, "workflow", self._tasks, known)
+        spec = checked(name, "workflow", gathered(self._tasks, "workflow"), known)
         bag = submission_of(spec, Path(base), settings_of(said), workflow_class=self._class)
         bag.spec = msgspec.structs.replace(bag.spec, key=f"python-{secrets.token_hex(12)}")
         sent = self._client.send_told(bag, late)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from windfall.errors import BadInput
 from windfall.graph import CycleFound, Graph, from_edges
@@ -63,6 +65,39 @@ class WorkflowSpec(Struct, frozen=True, eq=False):
             resources=[task.resources for task in self.tasks] if any(task.resources for task in self.tasks) else [],
             nodes=[task.nodes or 0 for task in self.tasks] if any(task.nodes for task in self.tasks) else [],
         )
+
+
+def gathered(tasks: list[TaskSpec], source: str) -> list[TaskSpec]:
+    """`after = ["fit-*"]` waits for every task of that pattern, itself excepted; `inputs = ["fit-*.json"]` takes every
+    output of other tasks that matches, unless a task declares that very pattern as its output."""
+    names = [task.id for task in tasks]
+    makers = {name: task.id for task in tasks for name in task.outputs}
+    spread: dict[str, tuple[str, ...]] = {}
+    gathered: dict[str, tuple[str, ...]] = {}
+    result = []
+    for task in tasks:
+        after: list[str] = []
+        for parent in task.after:
+            if "*" not in parent:
+                after.append(parent)
+                continue
+            if parent not in spread:
+                spread[parent] = tuple(name for name in names if fnmatchcase(name, parent))
+            found = [name for name in spread[parent] if name != task.id]
+            if not found:
+                hint = "a pattern must match at least one other task"
+                raise BadInput(f"{source}: {task.place}: no task matches after '{parent}'", hint=hint)
+            after += found
+        inputs: list[str] = []
+        for pattern in task.inputs:
+            if pattern in makers or not any(sign in pattern for sign in "*?["):
+                inputs.append(pattern)
+                continue
+            if pattern not in gathered:
+                gathered[pattern] = tuple(name for name in makers if fnmatchcase(name, pattern))
+            inputs += [name for name in gathered[pattern] if makers[name] != task.id] or [pattern]
+        result.append(replace(task, after=tuple(after), inputs=tuple(dict.fromkeys(inputs))))
+    return result
 
 
 def checked(name: str, source: str, tasks: Sequence[TaskSpec], known_files: Iterable[str] | None) -> WorkflowSpec:

@@ -26,7 +26,6 @@ import re
 import tomllib
 from collections.abc import Callable
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
@@ -38,7 +37,7 @@ from windfall.bounds import MAX_SPREAD
 from windfall.errors import BadInput
 from windfall.resources import GPUS
 from windfall.units import parse_bytes, parse_duration
-from windfall.workflows.spec import TaskSpec, WorkflowSpec, checked
+from windfall.workflows.spec import TaskSpec, WorkflowSpec, checked, gathered
 
 _HOLE = re.compile(r"\{(\w+)\}")
 _BRACES = re.compile(r"\{(\{\w+\})\}|\{(\w+)\}")
@@ -96,7 +95,7 @@ def parse(text: bytes, source: str, exists: Callable[[str], bool]) -> WorkflowSp
         raise BadInput(f"{source}: 'task' is not a list of tables", hint="write [[task]], with two brackets")
     places = _places(text.decode(), len(tables))
     tasks = [task for table, place in zip(tables, places, strict=True) for task in _expand(table, place, source)]
-    tasks = _patterns(tasks, source)
+    tasks = gathered(tasks, source)
     outside = {name for task in tasks for name in task.inputs if exists(name)}
     _one_maker_each(tasks, source)
     name = document.get("name", "workflow")
@@ -227,39 +226,6 @@ def _words(task: _Task, where: str) -> list[str]:
         hint = """write it as: command = ["sh", "-c", "... {x} ..."]"""
         raise BadInput(f"{where}: a command with parameters is not given to a shell: {task.command[:80]}", hint=hint)
     return split(task.command)
-
-
-def _patterns(tasks: list[TaskSpec], source: str) -> list[TaskSpec]:
-    """`after = ["fit-*"]` waits for every task of that pattern, itself excepted; `inputs = ["fit-*.json"]` takes every
-    output of other tasks that matches, unless a task declares that very pattern as its output."""
-    names = [task.id for task in tasks]
-    makers = {name: task.id for task in tasks for name in task.outputs}
-    spread: dict[str, tuple[str, ...]] = {}
-    gathered: dict[str, tuple[str, ...]] = {}
-    result = []
-    for task in tasks:
-        after: list[str] = []
-        for parent in task.after:
-            if "*" not in parent:
-                after.append(parent)
-                continue
-            if parent not in spread:
-                spread[parent] = tuple(name for name in names if fnmatchcase(name, parent))
-            found = [name for name in spread[parent] if name != task.id]
-            if not found:
-                hint = "a pattern must match at least one other task"
-                raise BadInput(f"{source}: {task.place}: no task matches after '{parent}'", hint=hint)
-            after += found
-        inputs: list[str] = []
-        for pattern in task.inputs:
-            if pattern in makers or not any(sign in pattern for sign in "*?["):
-                inputs.append(pattern)
-                continue
-            if pattern not in gathered:
-                gathered[pattern] = tuple(name for name in makers if fnmatchcase(name, pattern))
-            inputs += [name for name in gathered[pattern] if makers[name] != task.id] or [pattern]
-        result.append(msgspec.structs.replace(task, after=tuple(after), inputs=tuple(dict.fromkeys(inputs))))
-    return result
 
 
 def _one_maker_each(tasks: list[TaskSpec], source: str) -> None:

@@ -354,6 +354,17 @@ def test_steps_hand_their_files_on(client, tmp_path, monkeypatch):
     assert next(job.results(["merge"])).result() == "x\n1\nx\n2\n"
 
 
+def test_a_pattern_gathers_the_outputs_of_steps(client, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    wf = client.workflow(name="gather")
+    wf.map(["sh", "-c", "echo {} > part-{}.txt"], range(3), outputs="part-{}.txt")
+    wf.task("cat part-*.txt", name="all", inputs="part-*.txt")
+    assert repr(wf) == "<Workflow 'gather': 4 tasks, not submitted>"
+    job = wf.submit()
+    assert job.wait(timeout=60)["state"] == "done"
+    assert next(job.results(["all"])).result() == "0\n1\n2\n"
+
+
 def test_a_failed_step_raises_by_its_name_and_can_be_retried(client, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     wf = client.workflow(name="again", max_failures=1)
