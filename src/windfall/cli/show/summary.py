@@ -154,7 +154,8 @@ def every_kind_first(groups: Sequence[Mapping[str, Any]], limit: int) -> list[Ma
     """Up to `limit` groups: the largest of every kind (cause and exit code), then the largest others. Kinds together,
     the largest kind first."""
     kinds: dict[tuple[str, int | None], list[Mapping[str, Any]]] = {}
-    for group in sorted(groups, key=lambda group: -group["count"]):
+    # What was not compared is the rest of its kind, and comes behind those that it is more than.
+    for group in sorted(groups, key=lambda group: (not group.get("compared", True), -group["count"])):
         kinds.setdefault((group["cause"], group["exit_code"]), []).append(group)
     first = [of_kind[0] for of_kind in kinds.values()]
     others = sorted((g for of_kind in kinds.values() for g in of_kind[1:]), key=lambda group: -group["count"])
@@ -178,8 +179,14 @@ def _print_group(group: Mapping[str, Any]) -> None:
     for line in shown:
         if line.strip() not in ("", what):
             echo(f"      | {line[:160]}")
-    if group["final"] and group["cause"] in _ADVICE:
-        click.echo(f"      {_ADVICE[group['cause']]}")
+    if group["final"] and (advice := _advice(group)):
+        click.echo(f"      {advice}")
+
+
+def _advice(group: Mapping[str, Any]) -> str:
+    if group["cause"] == "no-command" and str(group.get("text")).endswith("Permission denied"):
+        return "make it executable (chmod +x), or name what runs it: python3 FILE; then windfall retry"
+    return _ADVICE.get(group["cause"], "")
 
 
 def print_next(job: int, groups: Sequence[Mapping[str, Any]], place: Place, resume: bool) -> None:

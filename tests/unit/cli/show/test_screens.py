@@ -288,3 +288,21 @@ def test_commands_to_copy_are_not_broken_on_a_narrow_terminal(monkeypatch, capsy
     summary.print_next(4, [{"final": True, "tasks": [6]}], Place(), True)
     said = capsys.readouterr().out
     assert "\n    windfall retry 4 --failed && windfall run --resume 4\n" in said
+
+
+def _group(count, text, **more):
+    about = {"cause": "exit", "exit_code": 1, "final": True, "tasks": [0], "stderr_tail": "", "last_line": ""}
+    return {**about, "count": count, "text": text, **more}
+
+
+def test_failures_that_were_not_compared_come_behind_those_of_their_kind(capsys):
+    summary.print_groups([_group(700, "exit code 1", compared=False), _group(500, "exit code 1", compared=True)])
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("  500 failed") and second.startswith("  700 more failed")
+
+
+def test_a_program_that_may_not_be_executed_is_told_what_helps(capsys):
+    summary.print_groups([_group(3, "./fit.py: Permission denied", cause="no-command", exit_code=None)])
+    assert "chmod +x" in capsys.readouterr().out
+    summary.print_groups([_group(3, "./fit.py: No such file or directory", cause="no-command", exit_code=None)])
+    assert "chmod" not in capsys.readouterr().out
