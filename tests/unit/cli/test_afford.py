@@ -43,6 +43,18 @@ def test_a_deadline_that_cannot_be_promised_is_said_with_the_nearest_that_can(tm
     assert ("windfall plan" in err) is said
 
 
+def test_an_impossible_deadline_is_said_before_anything_is_rented(tmp_path, capsys):
+    """The job was started, and rented a machine for every task, without a word."""
+    (tmp_path / "pools.toml").write_text(POOLS)
+    (tmp_path / "tasks.txt").write_text("".join(f"true {n}\n" for n in range(8)))
+    settings = Settings(estimate="1m", deadline="40s", pools=["cloud"])
+    bag = read_job(Request(settings=settings, tasks=str(tmp_path / "tasks.txt")))
+    say_what_cannot_be_promised(bag, read_pools(Path(tmp_path / "pools.toml")), Place(state=str(tmp_path)))
+    err = capsys.readouterr().err
+    assert "a deadline 40.0 s from now is impossible: the earliest possible one is 1m1" in err
+    assert "started all the same" in err
+
+
 class Remote:
     """A server whose pool `cloud` rents what POOLS says, with free hosts of these idle slots."""
 

@@ -169,19 +169,18 @@ def _comings(path: Path, text: str, since_t: float | None) -> Published:
 def _counts(path: Path, text: str, since_t: float | None) -> Published:
     """Lines DATE, TIME, MACHINES: so many are there until the next line; the last line ends the series.
 
+    Lines may be out of order, and of two of the same time the later one counts: several logs are often put together.
     The zone of these times is not said, so hours of the day are known only with `since_t`.
     """
     form = "DATE, TIME, MACHINES"
-    counts: list[float] = []
-    times: list[float] = []
+    seen: dict[float, float] = {}
     for number, (date, clock, machines) in _rows(path, text, 3, form):
         t = _moment(path, number, f"{date.strip()}T{clock.strip()}")
-        if times and t <= times[-1]:
-            raise BadInput(f"{path}:{number}: the time goes back", hint="sort the lines by time, one line for each")
-        counts.append(_number(path, number, "MACHINES", machines.strip(), MOST_MACHINES))
-        times.append(t)
-    if len(counts) < 2:
-        raise BadInput(f"{path}: {plural(len(counts), 'line')}", hint="two at least")
+        seen[t] = _number(path, number, "MACHINES", machines.strip(), MOST_MACHINES)
+    if len(seen) < 2:
+        raise BadInput(f"{path}: machines at {plural(len(seen), 'time')}", hint="lines of two times at least")
+    times = sorted(seen)
+    counts = [seen[t] for t in times]
     shift_s = 0.0 if since_t is None else since_t - times[0]
     spells = spells_of_counts(counts[:-1], [t + shift_s for t in times])
     return from_spells(spells, max(1, round(max(counts[:-1]))), since_t is not None)

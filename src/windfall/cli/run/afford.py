@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from math import isinf
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -59,15 +59,23 @@ def check_budget(bag: Submission, pools: Sequence[Any], place: Place) -> None:
 
 
 def say_what_cannot_be_promised(bag: Submission, pools: Sequence[Any], place: Place) -> None:
-    """Note on standard error that the deadline is not kept as surely as asked, and which one would be.
+    """Note on standard error that the deadline is not kept as surely as asked, or impossible, and which one would be.
 
     Only of a bag with a deadline and estimates that rents machines; by its first plan.
     """
-    question = None if bag.spec.deadline_s is None or bag.shape is not None else _question(bag, pools, place)
-    if question is None:
+    found = None if bag.spec.deadline_s is None or bag.shape is not None else _asked_of(bag, pools, place)
+    if found is None:
         return
-    from windfall.sim.studies.forecast import first_plan  # not above: a run without a deadline need not load it
+    from windfall.sim.studies.forecast import (  # not above: a run without a deadline need not load it
+        bundled,
+        first_plan,
+    )
 
+    question, soonest_s = found
+    if soonest_s > float(bag.spec.deadline_s or 0.0):
+        _say_impossible(float(bag.spec.deadline_s or 0.0), soonest_s)
+        return
+    question = bundled(question, float(bag.spec.deadline_s or 0.0))[0]
     plan = first_plan(question, float(bag.spec.deadline_s or 0.0), 1)
     if plan is not None and plan.promised_t is not None and plan.promised_t > float(bag.spec.deadline_s or 0.0):
         note(
@@ -78,21 +86,38 @@ def say_what_cannot_be_promised(bag: Submission, pools: Sequence[Any], place: Pl
         note("  try: windfall plan, which simulates how often it is kept; a later --deadline; or a lower --confidence")
 
 
+def _say_impossible(deadline_s: float, soonest_s: float) -> None:
+    note(
+        f"windfall: a deadline {show_duration(deadline_s)} from now is impossible: the earliest possible one is "
+        f"{show_duration(soonest_s)} from now"
+        if isfinite(soonest_s)
+        else "windfall: no offer has what a task needs, so nothing can be rented for it"
+    )
+    note("  try: a later --deadline, or more machines; the job is started all the same")
+
+
 def _question(bag: Submission, pools: Sequence[Any], place: Place) -> Question | None:
     """What to simulate; None if it is not known what may be rented or how long tasks take, or nothing is in time."""
+    found = _asked_of(bag, pools, place)
+    if found is None or found[1] > float(bag.spec.deadline_s or 0.0):
+        return None
+    from windfall.sim.studies.forecast import bundled
+
+    return bundled(found[0], float(bag.spec.deadline_s or 0.0))[0]
+
+
+def _asked_of(bag: Submission, pools: Sequence[Any], place: Place) -> tuple[Question, float] | None:
+    """What to simulate, and the earliest possible deadline; None if too little is known of machines or run times."""
     if not (pools or bag.spec.pools) or any(klass.estimate_s is None for klass in bag.spec.task_classes()):
         return None
     from windfall.cli.plan.bag import question_of
-    from windfall.sim.studies.forecast import bundled, earliest_s
+    from windfall.sim.studies.forecast import earliest_s
 
     asked, supplies = _rented(bag, pools, place)
     if not supplies:
         return None
     question = question_of(asked, bag, supplies, None, [])
-    soonest_s = earliest_s(question)
-    if isinf(soonest_s) or soonest_s > float(bag.spec.deadline_s or 0.0):
-        return None
-    return bundled(question, float(bag.spec.deadline_s or 0.0))[0]
+    return question, earliest_s(question)
 
 
 def _rented(bag: Submission, pools: Sequence[Any], place: Place) -> tuple[Asked, tuple[Supply, ...]]:

@@ -445,7 +445,7 @@ def bundled(question: Question, deadline_s: float) -> tuple[Question, int]:
 
 
 def earliest_s(question: Question) -> float:
-    """The earliest deadline that all machines on offer together could meet if tasks took their expected run times.
+    """The earliest deadline that all machines on offer and all free hosts could meet if tasks took as long as expected.
 
     Infinite if some task fits on no machine. Of a workflow at least its longest chain on the fastest machine.
     """
@@ -459,10 +459,20 @@ def earliest_s(question: Question) -> float:
         Group(Task(-1, seconds, need / GIB, resources=units, nodes=question.nodes), count)
         for (seconds, need), count in kinds.items()
     )
-    offers = tuple(supply.offer for supply in question.supplies)
+    offers = tuple(_offers(question))
     snapshot = Snapshot(t=0.0, deadline_t=inf, tasks={}, machines=(), offers=offers, groups=groups)
     found = earliest_deadline_t(snapshot, MARGIN_S)
     return found if isinf(found) else float(ceil(max(found, _longest_chain_s(question), _licensed_s(question))))
+
+
+def _offers(question: Question) -> list[Offer]:
+    """What may be rented, and free hosts as offers that need no boot."""
+    kinds = Counter(() if question.resources.keys() - question.of_server.keys() else question.free_slots)
+    free = [
+        Offer(name=f"free-{slots}", pool=f"free-{slots}", price_usd=0.0, cores=slots, lag_s=0.0, limit=hosts)
+        for slots, hosts in sorted(kinds.items())
+    ]
+    return [*(supply.offer for supply in question.supplies), *free]
 
 
 def _licensed_s(question: Question) -> float:
@@ -491,6 +501,6 @@ def _longest_chain_s(question: Question) -> float:
 
 def _quickest(question: Question) -> tuple[float, float]:
     """The shortest boot and the highest speed on offer."""
-    offers = [supply.offer for supply in question.supplies]
+    offers = _offers(question)
     speeds = [max(offer.speed.values()) if isinstance(offer.speed, dict) else offer.speed for offer in offers]
     return min(offer.lag_s for offer in offers), max(speeds)

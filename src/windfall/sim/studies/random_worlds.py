@@ -69,7 +69,7 @@ class RandomWorld(Struct, frozen=True):
     @property
     def classes(self) -> tuple[str, ...]:
         """The classes of worlds that it belongs to, by which results are shown."""
-        spot, pace = self.told.supplies[0].offer, self.deadline_s / earliest_s(self.told)
+        spot, pace = self.told.supplies[0].offer, self.deadline_s / _rented_s(self.told)
         tail = "exact" if not self.truth.spread else "heavy" if self.truth.spread >= HEAVY else "light"
         spreads = [f"run times {tail}, spread told"]
         if self.told.spread_is_guessed:
@@ -185,7 +185,7 @@ def world_of(number: int) -> RandomWorld:
         told = _layered(told, LAYERS[int(more.integers(len(LAYERS)))])
     elif helped:
         told = replace(told, free_slots=(2,) * int(more.integers(1, 4)))
-    deadline_s = float(ceil(earliest_s(told) * one((1.5, 2.0, 3.0, 6.0))))
+    deadline_s = float(ceil(_rented_s(told) * one((1.5, 2.0, 3.0, 6.0))))
     if chance.integers(8) == 0:
         work_h = tasks * seconds / 3600 / sure.cores
         told = replace(told, budget_usd=float(ceil(200.0 * work_h * 0.2 * one((1.0, 3.0))) / 100))
@@ -197,6 +197,11 @@ def world_of(number: int) -> RandomWorld:
         free_stay_s=deadline_s / 4 if group == WRONG and told.free_slots else None,
     )  # fmt: skip
     return RandomWorld(number, group, told, truth, deadline_s)
+
+
+def _rented_s(told: Question) -> float:
+    """The earliest deadline of rented machines alone: free hosts came later, and worlds keep their deadlines."""
+    return earliest_s(replace(told, free_slots=()))
 
 
 def _layered(question: Question, layers: int) -> Question:

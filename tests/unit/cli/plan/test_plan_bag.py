@@ -250,6 +250,14 @@ def test_the_earliest_deadline_counts_rows_boots_and_memory():
     assert math.isinf(forecast.earliest_s(question(1, memory_bytes=(5 << 30,))))
 
 
+def test_the_earliest_deadline_counts_free_hosts_which_need_no_boot():
+    """A deadline that free hosts alone keep was called impossible."""
+    assert forecast.earliest_s(question(4, free_slots=(2, 2))) == 600 + 5
+    assert forecast.earliest_s(question(5, free_slots=(1,))) == 60 + 600 * 2 + 5
+    # A card is on no free host.
+    assert math.isinf(forecast.earliest_s(question(4, free_slots=(2, 2), resources={"gpus": 1.0})))
+
+
 def test_the_same_seed_gives_the_same_run_and_another_one_another():
     asked = question(spread=0.5)
     first, again = (forecast.forecast(asked, [7200.0], [1, 2], None)[0] for _ in range(2))
