@@ -63,3 +63,15 @@ def test_a_submission_that_comes_twice_at_once_is_one_job(tmp_path):
         assert {(status, json.loads(told)["total"]) for status, told in answers} == {(201, 3)}
         assert len(server.driver.state.bags.values()) == 1
         server.check()
+
+
+def test_a_workflow_that_was_cancelled_before_its_tasks_came_is_no_class(tmp_path):
+    shape = from_edges(2, [(0, 1)])
+    packed = [b64encode(compress(rows.tobytes())).decode() for rows in (shape.offsets, shape.children)]
+    spec = {"name": "w", "command": [], "source": {"kind": "tasks"}, "workflow_class": "c"}
+    with InProcess(tmp_path / "state") as server:
+        first = server.post("/v1/jobs", {"spec": spec, "shape": packed})[1]["job"]
+        assert server.post(f"/v1/jobs/{first}/cancel", {})[0] == 200
+        status, told = server.post("/v1/jobs", {"spec": {**spec, "like": first}})
+        assert status == 400 and "before all of its tasks had come" in told["detail"]
+        server.check()

@@ -79,6 +79,8 @@ def instance(service: Service, job: int, spec: JobSpec, now: float) -> list[ev.A
     first = service.state.bags.get(spec.like)
     if first is None or first.shape is None or not first.sealed or first.rules.like:
         raise BadInput(f"job {spec.like} is not the first of a class of workflows")
+    if first.total != first.shape.tasks:
+        raise BadInput(f"job {spec.like} was cancelled before all of its tasks had come", hint="submit the class anew")
     ends = [start for start, _ in first.columns.segments[1:]] + [first.total]
     events = shaped(service.state, job, first.shape, now)
     if first.progress.estimates:
