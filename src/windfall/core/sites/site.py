@@ -283,12 +283,17 @@ def starts_nothing(state: State, pool: str, t: float) -> str:
 
 
 def with_room(state: State) -> dict[str, PoolState]:
-    """The pools, those of sites limited to what their hosts can take: a site that is full is not at fault."""
+    """The pools, those of sites limited to what their hosts can take: a site that is full is not at fault.
+
+    Workers that follow others to another host are pending, too, though nobody has asked for them.
+    """
     pools = dict(state.supply.pools)
     for name, site in state.sites.items():
         pool = pools.get(name)
         if pool is not None:
-            there = sum(one.is_worker and one.state in HOLDING for one in site.instances.values())
-            limit = min(pool.rules.limit, there + room(site))
-            pools[name] = msgspec.structs.replace(pool, rules=msgspec.structs.replace(pool.rules, limit=limit))
+            workers = [one.number for one in site.instances.values() if one.is_worker and one.state in HOLDING]
+            pending = sum(state.host(site.name_of(number)) is None for number in workers)
+            limit = min(pool.rules.limit, len(workers) + room(site))
+            rules = msgspec.structs.replace(pool.rules, limit=limit)
+            pools[name] = msgspec.structs.replace(pool, rules=rules, queued=max(pool.queued, pending))
     return pools

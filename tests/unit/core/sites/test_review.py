@@ -181,6 +181,24 @@ def test_a_host_is_emptied_when_its_workers_fit_on_another_and_lose_little():
     assert hand.want(1) == [source], "an empty host is used when the others are full"
 
 
+def test_workers_that_follow_to_another_host_are_pending_and_no_others_are_asked_for():
+    hand = ReviewHand(consolidate_s=1000.0)
+    hand.want(4)
+    kept = [hand.site.on(host)[0] for host in ("x", "y")]
+    for one in list(hand.site.instances.values()):
+        if one not in kept:
+            hand.report(one.host, ended=[(one.number, "done")])
+    hand.submit(2)
+    for one in kept:
+        assert hand.tasks(f"lab-{one.number}", pool="lab")
+    hand.step(PoolsConfigured(hand.t, [hand.site.rules.pool]))
+    (moved, _), *_ = hand.review().leaving
+    hand.report(hand.site.instances[moved].host, ended=[(moved, "preempted")])
+    assert sum(bag.waiting for bag in hand.state.bags.values()) == 1
+    _, asks = look(hand.state, hand.engine.policies, hand.t)
+    assert [ask.count for ask in asks if ask.count] == [], "the worker that follows takes the task"
+
+
 def test_a_worker_is_not_moved_when_more_work_would_be_lost_than_allowed():
     hand = ReviewHand(consolidate_s=10.0)
     hand.want(4)
