@@ -34,3 +34,7 @@ def test_a_ready_scenario_that_rents_machines_ends_in_time_and_its_bill_is_the_s
 def test_a_ready_scenario_that_asks_for_workers_ends_with_every_task_done(name, changes):
     outcome, _ = run(read(name, changes), 1)
     assert outcome.finished and outcome.bags[0].done == outcome.bags[0].tasks
+
+
+def test_clients_of_gridbots_world_hold_no_connection_while_they_wait():
+    assert [pool.name for pool in read("volunteers").pools if pool.long_poll] == []
