@@ -520,8 +520,9 @@ class Agent:
         if tasks or cancel or answer.get("begin") or self._nudged or empty_s >= self._wait_s / 2:
             self._gap_s = pace.GAP_S
         else:
-            # If the server answers a long poll at once, do not ask again in a tight loop.
-            self._gap_s = min(1.0, self._gap_s * 2)
+            # The server holds no request of a worker that wants nothing: do not ask again in a tight loop.
+            busy_s = 0.0 if answer.get("watch") else float(answer.get("busy_s") or 0.0)
+            self._gap_s = pace.quiet_gap_s(self._gap_s, self._next_s, busy_s)
         if tasks:
             self._slots.accept(tasks, answer["jobs"], payloads)
             self._slots.dispatch()

@@ -13,6 +13,9 @@ GAP_S = 0.04
 BUSY_GAP_S = 0.15
 """The same while enough tasks are held: an exchange costs the worker and the server as much as ten short tasks."""
 
+QUIET_GAP_S = 1.0
+"""Time between two exchanges of a worker whose slots are all busy and that has nothing to report."""
+
 ROUND_TRIP_TOLD_S = 0.02
 """Shorter round trips are not told to the server: tasks of a second or more do not notice them."""
 ROUND_TRIPS_KEPT, ROUND_TRIPS_TOLD_AFTER = 8, 3
@@ -111,6 +114,14 @@ def wait_s(held: int, mean_s: float | None, next_s: float) -> float:
     if held and (mean_s is None or mean_s < 1.0):
         return 0.05
     return max(0.05, min(20.0, next_s * 0.8))
+
+
+def quiet_gap_s(gap_s: float, next_s: float, busy_s: float) -> float:
+    """The gap after an answer at once that held no news: twice the last one, up to a second.
+
+    `busy_s`: up to that, if a server with many hosts asks for it, and never beyond `next_s`.
+    """
+    return min(max(QUIET_GAP_S, min(next_s, busy_s)), gap_s * 2)
 
 
 class Backoff:

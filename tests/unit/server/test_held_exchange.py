@@ -1,4 +1,4 @@
-"""An exchange that waits for tasks while its worker ends: nothing is given to it, and the worker does not come back."""
+"""Exchanges that wait for tasks while their worker ends, and how often busy workers ask."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from tests.support.server.asgi import InProcess
 from windfall.core.events import HostsEnded
 from windfall.core.state.hosts.hosts import GONE
+from windfall.server.http.workers import exchange
 from windfall.wire import OLDEST, frames
 
 
@@ -64,3 +65,10 @@ def test_a_host_that_is_woken_for_nothing_waits_on_and_hears_of_the_task_that_co
     status, answer = server.run(woken_twice())
     assert status == 200 and [row[0] for row in json.loads(bytes(frames.split(answer)[0]))["tasks"]] == [2]
     server.check()
+
+
+def test_busy_workers_of_a_server_with_many_hosts_are_told_to_ask_more_seldom(server, monkeypatch):
+    """25,000 workers that ask once a second leave a server no time for anything else."""
+    monkeypatch.setattr(exchange, "BUSY_ASKS_PER_S", 2)
+    assert ["busy_s" in server.exchange(f"h{number}")[1] for number in range(2)] == [False, False]
+    assert [server.exchange(f"h{number}")[1]["busy_s"] for number in range(2, 5)] == [1.5, 2.0, 2.5]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis.strategies import floats, integers
 
@@ -76,6 +77,17 @@ def test_an_answer_is_held_briefly_while_results_are_about_to_come():
     assert pace.wait_s(held=3, mean_s=0.01, next_s=10) < 0.1
     assert pace.wait_s(held=0, mean_s=0.01, next_s=10) == 8.0
     assert pace.wait_s(held=3, mean_s=60.0, next_s=10) == 8.0
+
+
+@pytest.mark.parametrize(
+    ("next_s", "busy_s", "most_s"), [(20.0, 0.0, 1.0), (20.0, 12.5, 12.5), (20.0, 125.0, 20.0), (0.5, 125.0, 1.0)]
+)
+def test_a_busy_worker_asks_once_a_second_or_as_seldom_as_a_server_with_many_hosts_says(next_s, busy_s, most_s):
+    gap_s = pace.GAP_S
+    for _ in range(12):
+        gap_s = pace.quiet_gap_s(gap_s, next_s, busy_s)
+    assert gap_s == most_s
+    assert pace.quiet_gap_s(pace.GAP_S, next_s, busy_s) == 2 * pace.GAP_S
 
 
 @given(seed=integers(), failures=integers(0, 100))

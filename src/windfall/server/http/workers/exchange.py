@@ -237,6 +237,9 @@ async def _answer_with_news(
     return answer, waited_s
 
 
+BUSY_ASKS_PER_S = 2000
+"""Exchanges a second of workers whose slots are all busy: of more hosts than that each asks more seldom than once a
+second, so that results find the server at leisure."""
 NO_JOBS: frozenset[int] = frozenset()
 
 
@@ -482,6 +485,8 @@ def word(
         "tell": answer.tell,
         "stop": answer.stop or None,
     }
+    if (busy_s := len(service.state.hosts.live) / BUSY_ASKS_PER_S) > 1.0:
+        header["busy_s"] = round(busy_s, 1)
     if token is not None and service.tokens.pools is not None:
         renewed = service.tokens.pools.renewed(token, service.driver.clock())
         header |= {} if renewed is None else {"token": renewed}
