@@ -70,7 +70,8 @@ def tangled(tasks: int, seed: int) -> Question:
         for name, (cores, speed, usd) in TYPES.items()
     ]
     return Question(
-        estimates_s=tuple(chance.lognormvariate(6.0, 0.8) for _ in range(tasks)), memory_bytes=(0,) * tasks, spread=0.0,
+        estimates_s=tuple(chance.lognormvariate(6.0, 0.8) for _ in range(tasks)), memory_bytes=(0,) * tasks,
+        spread=0.0, told_spread=0.0,  # else the live planner would keep slack for run times that vary
         supplies=tuple(map(supply_of, offers)), planner="windfall", edges=tuple(sorted(edges)),
         classes_of=("",) * tasks, cpus_of=tuple(chance.choice((1, 1, 1, 2)) for _ in range(tasks)),
     )  # fmt: skip
