@@ -167,7 +167,7 @@ def _comings(path: Path, text: str, since_t: float | None) -> Published:
 
 
 def _counts(path: Path, text: str, since_t: float | None) -> Published:
-    """Lines DATE, TIME, MACHINES: so many are there until the next line; the last line ends the series.
+    """Lines DATE, TIME, MACHINES: a count holds until the next line; the last line ends the series.
 
     Lines may be out of order, and of two of the same time the later one counts: several logs are often put together.
     The zone of these times is not said, so hours of the day are known only with `since_t`.

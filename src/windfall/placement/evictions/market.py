@@ -5,9 +5,9 @@ running preemptible instances that carry a bid, and the bids that wait. They are
 down; the first that no longer fits ends the granting and sets the price for all, so every winner pays at most its bid,
 and every claim that bids more than the price keeps its place. What stays idle is less than that first refused claim.
 
-Supply is that of the whole site, so a bid that wins may find that no host has so much room in one piece, or none of
-those to which it is tied. Then it takes the place of the lowest bids on one host. Where these are as high as its own or
-higher, it is left out: it must not raise the price of room that it could not use.
+Supply is that of the whole site, so a bid may win although it fits on no single host, or on none of those to which it
+is tied. Then it takes the place of the lowest bids on one host. Where these are as high as its own or higher, it is
+left out: it must not raise the price of room that it could not use.
 """
 
 from __future__ import annotations

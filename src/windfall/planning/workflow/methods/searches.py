@@ -12,7 +12,7 @@ from windfall.planning.workflow.model import Effort, Plan, Problem
 
 MOST_STARTS = 3
 LOOKS_OF_A_SEARCH, LOOKS_OF_A_SEARCH_PER_TASK = 110_000, 800  # more than the larger are spent on several searches
-FEW_TASKS, LOOKS_OF_FEW = 7, 1_000  # a search for up to so many tasks takes this times the square of their number
+FEW_TASKS, LOOKS_OF_FEW = 7, 1_000  # a search for up to 7 tasks tries 1,000 machines times the square of their number
 SHORT_SHARE = 0.1  # of the effort of a search, for the short one from each start
 
 
