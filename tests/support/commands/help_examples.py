@@ -37,7 +37,7 @@ BEFORE = {
     "windfall workflow export last": CHAIN,
     "windfall submit --class": "windfall submit --workflow wf.toml --class nightly --deadline 2h",
     "windfall logs last": SWEEP,
-    "windfall tasks last": SWEEP,
+    "windfall tasks last": "windfall run --name plenty --range 0-29 -- true {}",
     "windfall forget trial --yes": "windfall run --name trial --range 1-2 -- true {}",
     "windfall forget trial draft": DRAFTS,
     "windfall cost --fleet night": NIGHT,
