@@ -5,6 +5,7 @@ socket.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from functools import cached_property, partial
 from math import inf
@@ -41,6 +42,8 @@ from windfall.server.queries.downtime import Span, downtimes
 from windfall.server.rising import Rising
 from windfall.server.sites.keeper import SiteKeeper
 from windfall.store.contract import ChunkHead, Store
+
+log = logging.getLogger(__name__)
 
 REMEMBERED_JOBS = 32
 """Jobs that have ended whose specification and tasks are kept in mind: megabytes each."""
@@ -330,7 +333,12 @@ class Service:
             self._look_at_idle()
 
     def _look_at_idle(self) -> None:
-        names, look_t = self.idle.look(self.state, self.now())
+        try:
+            names, look_t = self.idle.look(self.state, self.now())
+        except Exception:
+            # Called after every commit, which must not fail for it. Hosts that wait ask again by themselves.
+            log.exception("hosts that wait for work could not be looked at")
+            return
         for name in names:
             self._wake(name)
         if look_t < self._look_t:
@@ -350,13 +358,11 @@ class Service:
             if host is not None and host.pool == pool:
                 self._wake(name)
 
-    def _wake(self, host: str) -> bool:
+    def _wake(self, host: str) -> None:
         future = self._hosts.pop(host, None)
         self.idle.end(host)
-        if future is None or future.done():
-            return False
-        future.set_result(None)
-        return True
+        if future is not None and not future.done():
+            future.set_result(None)
 
     def wake_everybody(self) -> None:
         """The server stops: answer every waiting request now, and let no other wait."""

@@ -119,6 +119,8 @@ class Agent:
         self._sent_s = self._ad_sent_s = self._tick_at_s = 0.0
         self._gap_s = pace.GAP_S
         self._next_s = 1.0  # until the server says
+        self._wanted = 0
+        """Tasks that the exchange under way asks for."""
         self._round_trip = pace.RoundTrip()
         self._version = VERSION
         """Of the protocol; another one once a server has said that it does not speak it."""
@@ -415,6 +417,7 @@ class Agent:
             # What waits for other hosts takes no slot: an ask that wants something may wait for its answer.
             want = pace.want(self._options.slots, len(self._slots) - self._slots.unbegun_parts, mean_s)
             room = pace.room(self._options.slots, len(self._slots) + want)
+        self._wanted = want
         live_rows, live_data = self._live()
         busy = len(self._slots) - self._slots.unbegun_parts
         self._wait_s = 0.0 if leaving or self._outbox.waiting else pace.wait_s(busy, mean_s, self._next_s)
@@ -522,7 +525,7 @@ class Agent:
         else:
             # The server holds no request of a worker that wants nothing: do not ask again in a tight loop.
             busy_s = 0.0 if answer.get("watch") else float(answer.get("busy_s") or 0.0)
-            self._gap_s = pace.quiet_gap_s(self._gap_s, self._next_s, busy_s)
+            self._gap_s = pace.quiet_gap_s(self._gap_s, self._next_s, busy_s, self._wanted)
         if tasks:
             self._slots.accept(tasks, answer["jobs"], payloads)
             self._slots.dispatch()

@@ -116,12 +116,13 @@ def wait_s(held: int, mean_s: float | None, next_s: float) -> float:
     return max(0.05, min(20.0, next_s * 0.8))
 
 
-def quiet_gap_s(gap_s: float, next_s: float, busy_s: float) -> float:
+def quiet_gap_s(gap_s: float, next_s: float, busy_s: float, wanted: int) -> float:
     """The gap after an answer at once that held no news: twice the last one, up to a second.
 
-    `busy_s`: up to that, if a server with many hosts asks for it, and never beyond `next_s`.
+    `busy_s`: what a server with many hosts asks for, up to `next_s`, of a worker that wanted no task.
     """
-    return min(max(QUIET_GAP_S, min(next_s, busy_s)), gap_s * 2)
+    most_s = QUIET_GAP_S if wanted else max(QUIET_GAP_S, min(next_s, busy_s))
+    return min(most_s, gap_s * 2)
 
 
 class Backoff:

@@ -72,3 +72,16 @@ def test_busy_workers_of_a_server_with_many_hosts_are_told_to_ask_more_seldom(se
     monkeypatch.setattr(exchange, "BUSY_ASKS_PER_S", 2)
     assert ["busy_s" in server.exchange(f"h{number}")[1] for number in range(2)] == [False, False]
     assert [server.exchange(f"h{number}")[1]["busy_s"] for number in range(2, 5)] == [1.5, 2.0, 2.5]
+
+
+def test_an_error_while_looking_for_hosts_to_wake_neither_stops_commits_nor_the_server(server, monkeypatch, caplog):
+    def fails(*_):
+        raise KeyError("a host")
+
+    server.exchange("h")
+    server.service.idle.begin("h", 0, 0.0)
+    monkeypatch.setattr(server.service.idle, "look", fails)
+    server.submit(3)
+    server.check()
+    assert server.exchange("other")[1]["tasks"]
+    assert "hosts that wait for work could not be looked at" in caplog.text

@@ -85,9 +85,13 @@ def test_an_answer_is_held_briefly_while_results_are_about_to_come():
 def test_a_busy_worker_asks_once_a_second_or_as_seldom_as_a_server_with_many_hosts_says(next_s, busy_s, most_s):
     gap_s = pace.GAP_S
     for _ in range(12):
-        gap_s = pace.quiet_gap_s(gap_s, next_s, busy_s)
+        gap_s = pace.quiet_gap_s(gap_s, next_s, busy_s, wanted=0)
     assert gap_s == most_s
-    assert pace.quiet_gap_s(pace.GAP_S, next_s, busy_s) == 2 * pace.GAP_S
+    assert pace.quiet_gap_s(pace.GAP_S, next_s, busy_s, wanted=0) == 2 * pace.GAP_S
+
+
+def test_a_worker_that_wants_tasks_asks_every_second_however_many_hosts_there_are():
+    assert pace.quiet_gap_s(10.0, next_s=20.0, busy_s=12.5, wanted=1) == pace.QUIET_GAP_S
 
 
 @given(seed=integers(), failures=integers(0, 100))

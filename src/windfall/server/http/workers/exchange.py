@@ -238,8 +238,8 @@ async def _answer_with_news(
 
 
 BUSY_ASKS_PER_S = 2000
-"""Exchanges a second of workers whose slots are all busy: of more hosts than that each asks more seldom than once a
-second, so that results find the server at leisure."""
+"""Exchanges a second of workers whose slots are all busy: where there are more hosts, each asks more seldom than once
+a second. The server keeps most of its time for results and for hosts that want tasks."""
 NO_JOBS: frozenset[int] = frozenset()
 
 
