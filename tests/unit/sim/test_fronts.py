@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from windfall.sim.studies.forecast import Forecast, Run
-from windfall.sim.studies.fronts import Variant, front, nearest_promised, too_few_runs
+from windfall.sim.studies.fronts import Variant, front, nearest_promised, surer_plan, too_few_runs
 
 
 def run(seed, cost_usd, end_s, deadline_s):
@@ -74,6 +74,22 @@ def test_the_nearest_deadline_that_is_kept_often_enough_is_simulated_before_it_i
     found = nearest_promised(made_of((1.0, 90.0), (1.0, 120.0), (1.0, 150.0), (1.0, 400.0)), 0.75, later)
     assert asked == [150.0, 160.0] and found.deadline_s == 160.0 and found.met == 4
     assert nearest_promised(Forecast(100.0, (run(1, 1.0, None, 100.0),)), 0.9, later) is None
+
+
+def test_the_lowest_surer_plan_that_keeps_the_deadline_often_enough_is_named_with_its_runs():
+    ends_s = {0.99: (90.0, 90.0, 150.0, 170.0), 0.999: (90.0, 90.0, 90.0, 150.0)}
+    asked = []
+
+    def surer(confidence):
+        asked.append(confidence)
+        return made_of(*((2.0, end_s) for end_s in ends_s[confidence]))
+
+    late = made_of((1.0, 90.0), (1.0, 120.0), (1.0, 150.0), (1.0, 400.0))
+    confidence, runs = surer_plan(late, 0.75, surer)
+    assert asked == [0.99, 0.999] and confidence == 0.999 and runs.met == 3
+    assert surer_plan(late, 0.8, surer) is None, "none is in time in four of five runs"
+    asked.clear()
+    assert surer_plan(late, 0.9995, surer) is None and not asked, "no surer plan is known than the one asked for"
 
 
 def test_a_run_that_never_ends_is_later_than_all_others_and_opens_the_interval():

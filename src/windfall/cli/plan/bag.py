@@ -108,7 +108,7 @@ def plan_bag(asked: Asked) -> None:
         )
     simulated = simulate(asked, ready, soonest_s)
     found, yours = simulated.of, simulated.of[ready.own]
-    told = screen.document(ready, soonest_s, found, simulated.nearest)
+    told = screen.document(ready, soonest_s, found, simulated.nearest, simulated.surer)
     if asked.as_json:
         print_json(told)
     elif any(found.values()):
@@ -128,7 +128,7 @@ def plan_bag(asked: Asked) -> None:
 
 
 def _judge(ready: Ready, soonest_s: float, made: Forecast | None, simulated: Found) -> None:
-    question, nearest = ready.question, simulated.nearest
+    question, nearest, surer = ready.question, simulated.nearest, simulated.surer
     if made is None:
         raise Missed(
             f"a deadline {show_duration(ready.deadline_s)} from now is impossible: "
@@ -158,6 +158,12 @@ def _judge(ready: Ready, soonest_s: float, made: Forecast | None, simulated: Fou
     else:
         done = "no run was done at all" if finish is None else "some runs never end"
         hint = f"{done}; try: a later --deadline, or offers with larger limits"
+    if surer is not None:
+        confidence, runs = surer
+        hint = (
+            f"planned for {100 * confidence:g}% it is in time in {runs.met} of {len(runs.runs)} runs, for about "
+            f"{show_usd(runs.cost_usd.mean)}; try: --confidence {confidence:g}; otherwise {hint}"
+        )
     raise Missed(
         f"planner {question.planner} is in time in {made.met} of {len(made.runs)} runs ({share:.0%}), "
         f"and {question.confidence:.0%} are asked for",

@@ -22,8 +22,9 @@ _MOST_REASONS = 3
 
 
 def document(
-    ready: Ready, soonest_s: float, found: dict[Variant, Forecast | None], nearest: Forecast | None = None
-) -> Json:
+    ready: Ready, soonest_s: float, found: dict[Variant, Forecast | None], nearest: Forecast | None = None,
+    surer: tuple[float, Forecast] | None = None,
+) -> Json:  # fmt: skip
     """What `windfall plan JOB.TOML --json` prints. A public contract: docs/reference/cli.md."""
     from windfall.sim.studies.fronts import front
 
@@ -44,6 +45,7 @@ def document(
         "warnings": ready.warnings,
         "what_if": [_compared(row, soonest_s) for row in front(compared)],
         "nearest": None if nearest is None else outlook(nearest.deadline_s, nearest, soonest_s),
+        "surer": None if surer is None else outlook(ready.deadline_s, surer[1], soonest_s) | {"confidence": surer[0]},
     }
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from windfall.cli.plan.refine import Refining, found_of
 from windfall.cli.processes import processes
 from windfall.sim.studies.forecast import Forecast, Question, Run, bundled, first_plan, simulated
-from windfall.sim.studies.fronts import Variant, nearest_promised, too_few_runs
+from windfall.sim.studies.fronts import Variant, nearest_promised, surer_plan, too_few_runs
 
 if TYPE_CHECKING:
     from windfall.cli.plan.bag import Asked, Ready
@@ -30,13 +30,15 @@ Case = tuple[Variant, int]
 class Found(Struct):
     """By variant: what the runs came to, or None where it is impossible.
 
-    If one's own deadline is not kept as often as asked: `nearest` is the nearest one that is, and `unlimited` are the
-    runs without a budget, where that was not enough.
+    If one's own deadline is not kept as often as asked: `surer` is a higher confidence whose plan keeps it, with its
+    runs; `nearest` is the nearest deadline that is kept; `unlimited` are the runs without a budget, where that was not
+    enough.
     """
 
     of: dict[Variant, Forecast | None]
     nearest: Forecast | None = None
     unlimited: Forecast | None = None
+    surer: tuple[float, Forecast] | None = None
 
 
 def simulate(asked: Asked, ready: Ready, soonest_s: float) -> Found:
@@ -52,7 +54,7 @@ def simulate(asked: Asked, ready: Ready, soonest_s: float) -> Found:
         for number in range(asked.seeds or (usual if variant == ready.own else FEW_RUNS))
     ]
     runs: dict[Variant, list[Run]] = {}
-    nearest, unlimited, wanted = None, None, len(cases)
+    nearest, unlimited, surer, wanted = None, None, None, len(cases)
     if cases:
         with Refining(ready, soonest_s, len(cases)) as shown, suppress(KeyboardInterrupt), processes(wanted) as pool:
             if shown.is_seen and ready.deadline_s >= soonest_s:
@@ -65,12 +67,14 @@ def simulate(asked: Asked, ready: Ready, soonest_s: float) -> Found:
                 wanted = shown.total = wanted + len(cases)
             own, most = found_of(ready, runs)[ready.own], asked.seeds or usual
             unlimited = _unlimited(ready, question, own, most, pool)
-            nearest = None if unlimited else _nearest(ready, question, own, most, pool)
+            if not unlimited and own is not None and not _is_kept(ready, own):
+                surer = _surer(ready, question, own, most, pool)
+                nearest = _nearest(ready, question, own, most, pool)
     if sum(map(len, runs.values())) < wanted:
         if ready.deadline_s >= soonest_s and ready.own not in runs:
             raise KeyboardInterrupt
         ready.assumed.append(f"interrupted after {sum(map(len, runs.values()))} of {wanted} simulated runs")
-    return Found(found_of(ready, runs), nearest, unlimited)
+    return Found(found_of(ready, runs), nearest, unlimited, surer)
 
 
 def _runs(question: Question, cases: Sequence[Case], pool: Executor | None) -> Iterator[tuple[Variant, Run]]:
@@ -97,12 +101,19 @@ def _more(ready: Ready, found: dict[Variant, Forecast | None], first_seed: int) 
     ]
 
 
-def _nearest(
-    ready: Ready, question: Question, made: Forecast | None, most: int, pool: Executor | None
-) -> Forecast | None:
-    """The runs under the nearest deadline that is kept as often as asked, if one's own is not; None: none found."""
-    if made is None or _is_kept(ready, made):
-        return None
+def _surer(
+    ready: Ready, question: Question, made: Forecast, most: int, pool: Executor | None
+) -> tuple[float, Forecast] | None:
+    """A higher confidence whose plan keeps the deadline as often as asked, and its runs; None: none found."""
+    return surer_plan(
+        made,
+        ready.question.confidence,
+        lambda confidence: _again(replace(question, confidence=confidence), made, ready.deadline_s, most, pool),
+    )
+
+
+def _nearest(ready: Ready, question: Question, made: Forecast, most: int, pool: Executor | None) -> Forecast | None:
+    """The runs under the nearest deadline that is kept as often as asked; None: none found."""
     return nearest_promised(
         made, ready.question.confidence, lambda deadline_s: _again(question, made, deadline_s, most, pool)
     )

@@ -1,4 +1,4 @@
-"""What deadlines and confidences cost beside each other, and the nearest deadline that can be promised. Pure.
+"""What deadlines and confidences cost beside each other, and what keeps a deadline that is missed too often. Pure.
 
 The plan for an earlier deadline, or for a higher confidence, is a plan for a later deadline or a lower confidence. So a
 row whose own plan costs more takes the runs of that other plan, and a front never rises with the deadline, nor falls
@@ -19,6 +19,8 @@ MOST_TRIES = 6
 """Deadlines that are simulated in search of one that can be promised."""
 LATER = 1.02
 """Each is at least this much later than the one before."""
+SURER = (0.99, 0.999)
+"""Confidences that are simulated in search of a plan that keeps the deadline as often as asked."""
 
 
 class Variant(Struct, frozen=True):
@@ -110,6 +112,25 @@ def judged(runs: Sequence[Run], deadline_s: float) -> Forecast:
         deadline_s,
         tuple(replace(run, met=run.finish_s is not None and run.finish_s <= deadline_s) for run in runs),
     )
+
+
+def surer_plan(
+    made: Forecast, confidence: float, simulated: Callable[[float], Forecast | None]
+) -> tuple[float, Forecast] | None:
+    """The lowest confidence of `SURER` whose plan keeps the deadline of `made` as often as `confidence` asks for, and
+    its runs; None if none does.
+
+    `made` is planned for `confidence` and keeps its deadline less often, because the runs meet what no plan expects.
+    """
+    for higher in SURER:
+        if higher <= confidence:
+            continue
+        surer = simulated(higher)
+        if surer is None:
+            return None
+        if surer.met >= confidence * len(surer.runs):
+            return higher, surer
+    return None
 
 
 def nearest_promised(

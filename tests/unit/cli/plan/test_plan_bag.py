@@ -8,6 +8,7 @@ import math
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support.clouds.rented_cloud import Cloud
 from tests.support.commands.command import windfall
@@ -72,7 +73,7 @@ def test_the_document_has_exactly_the_published_fields(plan):
     assert list(told) == [
         "name", "tasks", "planner", "confidence", "budget_usd", "earliest_s", "estimate_s", "deadline_s", "possible",
         "runs", "interval", "cost_usd", "finish_s", "met", "machines", "first_plan", "assumed", "warnings", "what_if",
-        "nearest",
+        "nearest", "surer",
     ]  # fmt: skip
     assert list(told["cost_usd"]) == list(told["finish_s"]) == ["mean", "low", "high"]
     assert list(told["met"]) == ["runs", "share", "low", "high"]
@@ -477,3 +478,20 @@ def test_a_deadline_that_cannot_be_promised_names_the_nearest_that_can(plan):
     nearest = json.loads(ended.out)["nearest"]
     assert ended.code == 4 and nearest["deadline_s"] > 720.0 and nearest["met"]["share"] >= 0.95
     assert f"--deadline {math.ceil(nearest['deadline_s'])}s" in ended.err
+
+
+def test_a_plan_for_a_higher_confidence_that_keeps_the_deadline_is_named_with_its_cost(plan, monkeypatch):
+    made = forecast.simulated
+
+    def simulated(asked, cases, *others):
+        """Runs that are late unless they are planned for at least 99.9 %."""
+        for deadline_s, run in made(asked, cases, *others):
+            yield deadline_s, replace(run, met=run.met and asked.confidence >= 0.999)
+
+    monkeypatch.setattr(simulating, "simulated", simulated)
+    words = ("--deadline", "2h", "--spread", "0")
+    told = plan(*words, "--json")
+    surer = json.loads(told.out)["surer"]
+    assert told.code == 4 and surer["confidence"] == 0.999 and surer["met"]["runs"] == surer["runs"] == 1
+    assert surer["cost_usd"]["mean"] > 0.0 and "planned for 99.9% it is in time in 1 of 1 runs" in told.err
+    assert "try: --confidence 0.999;" in told.err
