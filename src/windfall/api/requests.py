@@ -84,6 +84,7 @@ class Changes(Struct, kw_only=True, forbid_unknown_fields=True):
     max_replicas: Annotated[int, Meta(ge=1, le=MAX_REPLICAS)] | UnsetType = UNSET
     fixed_memory: bool | UnsetType = UNSET
     resources: Annotated[dict[Name, Amount], Meta(max_length=MAX_RESOURCES)] | UnsetType = UNSET
+    confidence: Annotated[float, Meta(gt=0.0, lt=1.0)] | UnsetType = UNSET
 
 
 def read_changes(body: bytes) -> Changes:

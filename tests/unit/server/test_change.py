@@ -48,9 +48,29 @@ def test_what_tasks_need_can_be_changed_and_taken_away(tmp_path):
     assert changed.classes is not None and changed.classes[0].needs == (("fpga", 500), ("gpus", 2000))
 
 
+def test_the_confidence_of_a_job_can_be_changed(tmp_path):
+    with asking(tmp_path / "state") as client:
+        client.submit("true {}", range(5)).change(confidence=0.99)
+    store = open_store(StateLocation(tmp_path / "state"))
+    try:
+        events = [decode_record(row.data).event for row in store.records(0, 1000)]
+    finally:
+        store.close()
+    (changed,) = [event for event in events if isinstance(event, JobChanged)]
+    assert changed.rules.confidence == 0.99
+
+
 @pytest.mark.parametrize(
     "change",
-    [{"replication": "often"}, {"max_replicas": 0}, {"fixed_memory": "yes"}, {"resources": {"gpus": 0.00001}}],
+    [
+        {"confidence": 1.0},
+        {"confidence": 0},
+        {"confidence": "high"},
+        {"replication": "often"},
+        {"max_replicas": 0},
+        {"fixed_memory": "yes"},
+        {"resources": {"gpus": 0.00001}},
+    ],
 )
 def test_a_wrong_value_is_refused_with_its_name(tmp_path, change):
     with asking(tmp_path / "state") as client, pytest.raises(WindfallError, match=next(iter(change))):

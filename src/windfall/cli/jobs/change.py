@@ -32,6 +32,7 @@ from windfall.units import parse_deadline, parse_duration, parse_money, show_dur
 @click.option("--max-replicas", type=int, metavar="N", help="Replicas of a task at a time.")
 @click.option("--deadline", metavar="TIME", help="2h30m after its submission, or a clock time: 18:00.")
 @click.option("--budget", metavar="USD", help="Spend at most this many dollars.")
+@click.option("--confidence", type=float, metavar="P", help="Wanted chance of being in time.")
 @policy_options
 @click.option("--attribute", "attributes", multiple=True, metavar="K=V", help="For policies.")
 @place_options

@@ -78,6 +78,11 @@ def words_of(answer: bytes) -> str:
     if not cost or not met:
         return "" if told.get("possible", True) else "simulated at the start: the deadline is impossible"
     chance = f"in time in {met['runs']} of {told['runs']} runs"
+    ways = []
+    if surer := told.get("surer"):
+        ways.append(f"--confidence {surer['confidence']:g} for about {show_usd(surer['cost_usd']['mean'])}")
     if nearest := told.get("nearest"):
-        chance += f" (often enough: a deadline {show_duration(nearest['deadline_s'])} after its start)"
+        ways.append(f"a deadline {show_duration(nearest['deadline_s'])} after its start")
+    if ways:
+        chance += f" (often enough: {', or '.join(ways)})"
     return f"simulated at the start: {show_usd(cost['low'])} to {show_usd(cost['high'])}, {chance}"

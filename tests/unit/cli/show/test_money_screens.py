@@ -185,6 +185,9 @@ def test_what_was_simulated_at_the_start_is_told_in_a_line():
     told = {"runs": 20, "possible": True, "cost_usd": {"low": 1.12, "high": 1.31}, "met": {"runs": 19}}
     said = "simulated at the start: $1.12 to $1.31, in time in 19 of 20 runs"
     assert foresee.words_of(json.dumps(told).encode()) == said
+    late = told | {"surer": {"confidence": 0.999, "cost_usd": {"mean": 0.5}}, "nearest": {"deadline_s": 4000.0}}
+    ways = "(often enough: --confidence 0.999 for about $0.50, or a deadline 1h07m after its start)"
+    assert foresee.words_of(json.dumps(late).encode()) == f"{said} {ways}"
     assert foresee.words_of(b"") == ""
     late = {"possible": False, "cost_usd": None, "met": None, "runs": 0}
     assert "impossible" in foresee.words_of(json.dumps(late).encode())

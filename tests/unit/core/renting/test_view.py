@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.support.clouds.rented_cloud import SURE, Cloud
 from windfall.bench.in_process.view import CORES, busy_state
 from windfall.core.engine import Engine
-from windfall.core.events import HostAsked, MachineHibernated, MachineResumed, OffersConfigured
+from windfall.core.events import HostAsked, JobChanged, MachineHibernated, MachineResumed, OffersConfigured
 from windfall.core.renting import runtimes, views
 from windfall.core.state.state import State
 from windfall.planning.contract import Snapshot, inputs_of
@@ -83,3 +83,13 @@ def test_what_each_task_fetches_is_in_the_speed_and_price_of_the_offers_that_pla
     assert offer.price_usd == pytest.approx(1.0 + 2 * 0.3 * 900 / 600)
     cloud.plan(bag, start=[offer])
     assert cloud.state.fleet.machines[1].offer.price_usd == 1.0
+
+
+def test_a_job_of_which_more_confidence_is_asked_is_planned_again_with_it():
+    cloud = Cloud()
+    bag = cloud.rent()
+    cloud.plan(bag)
+    before = list(cloud.state.fleet.plans_due)
+    cloud.step(JobChanged(cloud.t, bag.number, replace(bag.rules, confidence=0.999)))
+    assert (before, list(cloud.state.fleet.plans_due)) == ([], [bag.number])
+    assert views.view(cloud.state, bag.number, cloud.t, 100.0).confidence == 0.999
