@@ -6,6 +6,8 @@ from windfall.core.engine import Engine
 from windfall.core.state.jobs.columns import HELD, WAITING
 from windfall.lab.gridbot import worlds
 from windfall.lab.gridbot.buffer import AskedForEachJob, answers, busiest, join
+from windfall.lab.gridbot.finding import Means
+from windfall.lab.gridbot.requests import requests
 from windfall.policy import compile_policies
 
 HOSTS, ROUNDS, EXPRESSIONS = 4, 3, 2
@@ -25,3 +27,10 @@ def test_a_policy_that_is_asked_for_each_job_answers_as_one_that_is_asked_for_th
     left = state.bags[1].counts[WAITING] + state.bags[1].counts[HELD]
     (one,) = asked
     assert one.evaluations == EXPRESSIONS * HOSTS * ROUNDS * min(worlds.BUFFER, left) > 0
+
+
+def test_hosts_that_ask_when_they_have_none_left_get_as_many_jobs_a_request_as_the_papers():
+    found = requests(Means(0.05, 1))
+    assert [holds for _, holds in found.claims] == [True, True]
+    a_request = {case: rates["jobs_s"] / rates["requests_s"] for case, rates in found.data.items()}
+    assert a_request["5/batch"] > 2 * a_request["5/each"], "short jobs tell the two ways apart"

@@ -11,6 +11,7 @@ from windfall.lab.gridbot import worlds
 from windfall.lab.gridbot.buffer import optimisation
 from windfall.lab.gridbot.community import figure9
 from windfall.lab.gridbot.finding import NOT_CHECKED, Claim, Finding, H, Means, incomplete
+from windfall.lab.gridbot.requests import requests
 from windfall.sim.run import RunOutcome, completions, run
 from windfall.sim.scenario import read
 from windfall.sim.studies.sweep import Interval, interval, values_of
@@ -404,5 +405,6 @@ EXPERIMENTS: dict[str, Callable[[Means], Finding]] = {
     "figure9": figure9,
     "condor": condor,
     "optimisation": optimisation,
+    "requests": requests,
     "tail": tail,
 }

@@ -196,6 +196,17 @@ def optimisation_run(all_grids: bool, scale: float) -> Scenario:
     return build("all grids" if all_grids else "collaborative grids", pools, [work], "1h")
 
 
+def requests_run(split: int, report: str, scale: float) -> Scenario:
+    """42,200 jobs of 10 to 50 minutes, each split into `split`, on all grids: the first three hours of a run in which
+    hosts hold five jobs and report them by `report`."""
+    policy = {"Concurrency": "5", "Deadline": 'Host.Pool == "volunteers" ? 259200 : 14400'}
+    pools = [*collaborative(scale), cluster(scale)]
+    pools = [pool | {"prefetch": 4, "report": report} for pool in pools]
+    pools.append(volunteers(15_000, scale, prefetch=4, arrive={"law": "uniform", "low": "0s", "high": "8d"}))
+    work = bag("bag", round(42_200 * scale) * split, f"{10 // split}m", f"{50 // split}m", policy)
+    return build(f"{report}, split into {split}", pools, [work], "3h", spread_bundles=False)
+
+
 def ranked_run(scale: float) -> Scenario:
     """Figure 7: 50 bags of 1,200 tasks of three minutes, ranked 1 to 50; volunteers ask and are turned away."""
     policy = {
