@@ -6,8 +6,9 @@ from statistics import mean
 
 import pytest
 
-from windfall.lab.hads.world import DEADLINE_S, PAPER_10, SCENARIOS, one_case
+from windfall.lab.hads.world import DEADLINE_S, PAPER_10, SCENARIOS, job, one_case, supplies
 from windfall.planning.registry import PLANNERS
+from windfall.sim.studies.one_bag import BETWEEN_S, run_bag
 
 SEEDS = range(3)
 
@@ -51,3 +52,19 @@ def test_where_the_market_is_known_to_be_hopeless_it_costs_no_more_than_on_deman
 
 def test_the_same_seed_gives_the_same_run():
     assert run("windfall", scenario="c5", seed=7) == run("windfall", scenario="c5", seed=7)
+
+
+def test_a_job_after_an_earlier_one_knows_its_market_and_pays_for_its_own_machines_only():
+    begun: dict[float, list] = {}
+
+    def planner(snapshot):
+        begun.setdefault(snapshot.begun_t, []).append(snapshot)
+        return PLANNERS["windfall"](snapshot)
+
+    outcome = run_bag(job("J551"), supplies(5.0, 0.0), DEADLINE_S, planner, 1, earlier=1)
+    first, second = begun[0.0][0], begun[BETWEEN_S][0]
+    assert not first.markets
+    assert sum(seen.hibernated for seen in second.markets.values()) > 0
+    assert outcome.met
+    assert min(machine.requested_s for machine in outcome.machines) >= BETWEEN_S
+    assert outcome.cost_usd == pytest.approx(begun[BETWEEN_S][-1].spent_usd)

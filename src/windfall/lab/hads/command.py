@@ -33,13 +33,20 @@ BASELINES = ("hads-as-printed", "windfall", "on-demand")
     "--planner", "planners", multiple=True, metavar="NAME", help="Only this one; may be repeated. Default: all."
 )
 @click.option("--seed", "first_seed", default=0, show_default=True, type=click.IntRange(0), help="First seed.")
+@click.option(
+    "--after",
+    multiple=True,
+    type=click.IntRange(1),
+    metavar="N",
+    help="Also windfall as the next job of a state in which N equal jobs ran before; may be repeated.",
+)
 @click.option("--in-boot", is_flag=True, help="Only table 11, all in a world where machines hibernate while they boot.")
 @click.option("--jobs", type=click.IntRange(1), help="Processes. Default: all cores.")
 @click.option("--fresh", is_flag=True, help="Delete earlier results; otherwise they are used again.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON document.")
 def command(
-    out: Path, seeds: int, planners: Sequence[str], first_seed: int, in_boot: bool, jobs: int | None, fresh: bool,
-    as_json: bool,
+    out: Path, seeds: int, planners: Sequence[str], first_seed: int, after: Sequence[int], in_boot: bool,
+    jobs: int | None, fresh: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Run the experiments of HADS again with every planner: a bag with a deadline on machines that may hibernate.
 
@@ -53,12 +60,14 @@ def command(
     for name in planners:
         if name not in PLANNERS:
             raise BadInput(f"there is no planner '{name}'", hint=f"one of {', '.join(PLANNERS)}")
+    if after and planners and "windfall" not in planners:
+        raise BadInput("--after is a row of windfall, which is not among the planners", hint="add --planner windfall")
     target = out / "hads"
     store = target / "cases.ndjson"
     if fresh:
         store.unlink(missing_ok=True)
     # Figure 6 and table 11 share some cases: run each once.
-    made = all_cases(range(first_seed, first_seed + seeds), planners or tuple(PLANNERS), in_boot)
+    made = all_cases(range(first_seed, first_seed + seeds), planners or tuple(PLANNERS), in_boot, after)
     wanted = list({tuple(case.values()): case for case in made}.values())
     rows = [
         case | result for case, result in zip(wanted, cases.run("hads", wanted, one_case, store, jobs), strict=True)
@@ -71,10 +80,11 @@ def command(
     click.echo(json.dumps(summary) if as_json else f"{text}\nwritten to {target}/")
 
 
-def all_cases(seeds: range, planners: Sequence[str], in_boot: bool = False) -> Iterable[Row]:
+def all_cases(seeds: range, planners: Sequence[str], in_boot: bool = False, after: Sequence[int] = ()) -> Iterable[Row]:
     """Table 10, then table 11 (our own also with a known market, and with hibernation in the boot), then figure 6.
 
     `in_boot`: table 10 and all planners where machines hibernate while they boot, our own also with known rates.
+    `after`: our own also after each of these numbers of earlier jobs, in both kinds of worlds unless `in_boot`.
     """
     for job in JOBS:
         for planner in BASELINES:
@@ -85,6 +95,9 @@ def all_cases(seeds: range, planners: Sequence[str], in_boot: bool = False) -> I
     if "windfall" in planners:
         for market in ("in boot, known",) if in_boot else ("known", "in boot"):
             yield from _table_11(seeds, market, "windfall")
+        for market in ("in boot",) if in_boot else ("", "in boot"):
+            for earlier in dict.fromkeys(after):
+                yield from _table_11(seeds, market, "windfall", earlier)
     for planner in () if in_boot else FIGURE_6_PLANNERS:
         for seed in seeds[: max(2, len(seeds) // 4)] if planner in planners else ():
             for k_r in FIGURE_6_K_R:
@@ -92,11 +105,11 @@ def all_cases(seeds: range, planners: Sequence[str], in_boot: bool = False) -> I
                     yield _case("J553", k_h, k_r, "", planner, seed)
 
 
-def _table_11(seeds: range, market: str, planner: str) -> Iterable[Row]:
+def _table_11(seeds: range, market: str, planner: str, after: int = 0) -> Iterable[Row]:
     for seed in seeds:
         for job in JOBS:
             for k_h, k_r in SCENARIOS.values():
-                yield _case(job, k_h, k_r, market, planner, seed)
+                yield _case(job, k_h, k_r, market, planner, seed) | ({"after": after} if after else {})
 
 
 def _case(job: str, k_h: float, k_r: float, market: str, planner: str, seed: int) -> Row:

@@ -49,7 +49,7 @@ def summarise(rows: Sequence[Row]) -> Row:
     for row in rows:
         scenario = scenarios.get((row["k_h"], row["k_r"]))
         if scenario is not None:
-            cells.setdefault((row["job"], scenario, row["planner"] + MARKETS[row["market"]]), []).append(row)
+            cells.setdefault((row["job"], scenario, _named(row)), []).append(row)
     table_11 = [
         {"job": name, "scenario": scenario, "planner": planner, "paper_usd": PAPER_11[name][scenario][3]} | _cell(found)
         for (name, scenario, planner), found in sorted(cells.items())
@@ -63,6 +63,13 @@ def summarise(rows: Sequence[Row]) -> Row:
         "figure_6": _figure_6(rows),
     }
     return summary | {"statements": statements(summary)}
+
+
+def _named(row: Row) -> str:
+    """The planner of a run, with what its market is and what its state had seen before."""
+    after = row.get("after", 0)
+    earlier = f" (after {after} earlier job{'s' if after > 1 else ''})" if after else ""
+    return str(row["planner"]) + MARKETS[row["market"]] + earlier
 
 
 def _cell(found: Sequence[Row]) -> Row:
@@ -155,7 +162,8 @@ def _figure_5(cells: dict[tuple[str, str, str], list[Row]]) -> list[Row]:
 def _figure_6(rows: Sequence[Row]) -> list[Row]:
     found: dict[tuple[str, float, float], list[float]] = {}
     for row in rows:
-        if row["job"] == "J553" and not row["market"] and row["k_h"] and row["k_r"] in (0.0, 3.0, 7.0):
+        is_shown = row["job"] == "J553" and row["k_h"] and row["k_r"] in (0.0, 3.0, 7.0)
+        if is_shown and _named(row) == row["planner"]:
             found.setdefault((row["planner"], row["k_r"], row["k_h"]), []).append(row["cost_usd"])
     return [
         {"planner": planner, "k_r": k_r, "k_h": k_h, "runs": len(costs), "cost_usd": round(mean(costs), 4)}

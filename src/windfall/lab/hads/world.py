@@ -101,18 +101,18 @@ def one_case(case: dict[str, Any]) -> dict[str, Any]:
     counts = {"to_idle": 0, "to_busy": 0, "to_new": 0, "stolen": 0}
 
     def keep(record: Record) -> None:
-        if isinstance(record.event, PlanProposed):
+        if isinstance(record.event, PlanProposed) and record.event.job > earlier:
             moves = record.event.plan.moves
             for kind in ("to_idle", "to_busy", "to_new"):
                 counts[kind] += getattr(moves, kind) > 0
             counts["stolen"] += moves.thieves
 
-    market = case.get("market", "")
+    market, earlier = case.get("market", ""), case.get("after", 0)
     if market == "on-demand prices":
         chosen = on_demand_prices()
     else:
         chosen = supplies(case["k_h"], case["k_r"], in_boot="in boot" in market, known="known" in market)
-    outcome = run_bag(job(case["job"]), chosen, DEADLINE_S, case["planner"], case["seed"], keep=keep)
+    outcome = run_bag(job(case["job"]), chosen, DEADLINE_S, case["planner"], case["seed"], keep=keep, earlier=earlier)
     return _row(outcome) | counts
 
 

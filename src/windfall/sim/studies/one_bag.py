@@ -28,6 +28,8 @@ from windfall.sim.world import World
 
 CLOUD = "cloud"
 GIB = 1024**3
+BETWEEN_S = 86_400.0
+"""Seconds from the submission of one bag to that of the next."""
 NOTHING_USD = 1e-6
 """Less than any billing cycle costs: in a scenario a budget of 0 means that there is none."""
 
@@ -97,15 +99,16 @@ def run_bag(
     error: RandomLaw | None = None, budget_usd: float | None = None, until_s: float | None = None,
     watch: Callable[[str, tuple[int, int, int], float, float, int], None] | None = None,
     keep: Callable[[Record], None] | None = None, save_every_s: float | None = None,
-    news: Sequence[SeriesImported] = (),
+    news: Sequence[SeriesImported] = (), earlier: int = 0,
 ) -> CaseResult:  # fmt: skip
     """Run a bag with a deadline and a planner, given by name or as a function.
 
     Planners are told `Task.runtime_s`; `error` is the law of the true run time divided by it (None: exact).
-    `save_every_s`: how often tasks that checkpoint save. `news`: series that were imported before.
+    `save_every_s`: how often tasks that checkpoint save. `news`: series that were imported before. `earlier`: how many
+    equal bags have run before in the same state, a day apart; the result is that of the last bag.
     """
     name = planner if isinstance(planner, str) else "given"
-    made = scenario_of(tasks, supplies, deadline_s, name, error, budget_usd, until_s, save_every_s)
+    made = scenario_of(tasks, supplies, deadline_s, name, error, budget_usd, until_s, save_every_s, earlier)
     troubles: list[str] = []
 
     def kept(record: Record) -> None:
@@ -118,7 +121,7 @@ def run_bag(
     for event in news:
         world.driver.submit(event)
     world.run()
-    return replace(outcome_of(world), failed_plans=len(troubles), trouble=troubles[0] if troubles else "")
+    return replace(outcome_of(world, 1 + earlier), failed_plans=len(troubles), trouble=troubles[0] if troubles else "")
 
 
 def budget_of_scenario(budget_usd: float | None) -> float:
@@ -128,9 +131,9 @@ def budget_of_scenario(budget_usd: float | None) -> float:
 
 def scenario_of(
     tasks: Sequence[Task], supplies: Sequence[Supply], deadline_s: float, planner: str, error: RandomLaw | None = None,
-    budget_usd: float | None = None, until_s: float | None = None, save_every_s: float | None = None,
+    budget_usd: float | None = None, until_s: float | None = None, save_every_s: float | None = None, earlier: int = 0,
 ) -> Scenario:  # fmt: skip
-    """A world of one cloud and one bag."""
+    """A world of one cloud and one bag, or of that bag after some `earlier` ones that are equal to it."""
     renamed = tuple(replace(supply, offer=replace(supply.offer, pool=CLOUD)) for supply in supplies)
     values = schema.read_table({"name": "bag", "run": "0s"}, schema.BAG, "bag")
     classes = {task.task_class for task in tasks}
@@ -140,6 +143,7 @@ def scenario_of(
     values |= {
         "tasks": len(tasks), "deadline_s": deadline_s, "planner": planner, "budget_usd": budget_of_scenario(budget_usd),
         "told": "each", "task_class": classes.pop(), "checkpoint_mb": checkpoints.pop(), "max_losses": 1000,
+        "copies": 1 + earlier, "every": fixed(BETWEEN_S),
     }  # fmt: skip
     if error is not None:
         values["error"] = error
@@ -151,16 +155,17 @@ def scenario_of(
         memory_bytes_of=tuple(round(task.memory_gb * GIB) for task in tasks),
     )
     return Scenario(
-        name="bag", about="", until_s=until_s or 20 * deadline_s, settings=Settings(lease_s=inf), planning_s=0.0,
+        name="bag", about="", until_s=(until_s or 20 * deadline_s) + earlier * BETWEEN_S,
+        settings=Settings(lease_s=inf), planning_s=0.0,
         pools=(), clouds=(Cloud(name=CLOUD, supplies=renamed),), bags=(bag,), outages=(), restarts=(),
     )  # fmt: skip
 
 
-def outcome_of(world: World) -> CaseResult:
-    """The result of the first job of a world."""
+def outcome_of(world: World, job: int = 1) -> CaseResult:
+    """The result of a job of a world. Lost and given up attempts, and the provider's record, are those of all jobs."""
     state, now = world.driver.state, world.driver.now
-    bag = state.bags[1]
-    machines = tuple(_machine(machine, now) for machine in state.fleet.machines.values())
+    bag = state.bags[job]
+    machines = tuple(_machine(machine, now) for machine in state.fleet.machines.values() if machine.fleet >= job)
     books = world.provider.books if world.provider else {}
     deadline_s = bag.rules.deadline_s or inf
     finish_s = None if bag.finished_t is None else bag.finished_t - bag.submitted_t
@@ -171,7 +176,7 @@ def outcome_of(world: World) -> CaseResult:
         machines=machines,
         events=tuple(world.provider.log) if world.provider else (),
         done=bag.counts[2],
-        plans=state.fleet.plans[1].plans,
+        plans=state.fleet.plans[job].plans,
         lost=sum(book.lost for book in books.values()),
         moved=sum(book.cancelled for book in books.values()),
     )
