@@ -170,10 +170,11 @@ def test_only_the_task_that_lost_its_machine_is_placed_anew():
     assert 0 in queues["1"] and 1 in queues["2"]
 
 
-def first_offers(told_per_h: float | None, seen: Market) -> set[str]:
+def first_offers(told_per_h: float | None, seen: Market, seen_of_sure: Market | None = None) -> set[str]:
     """The offers of the first plan for two tasks of 1,000 s, one after the other, with much time."""
     spot = replace(SPOT, price_usd=0.04, interruptions_per_h=told_per_h)
-    snapshot = replace(chain(0.0, 90_000.0, offers=(spot, SURE)), machines=(), markets={spot.key: seen})
+    markets = {spot.key: seen} | ({SURE.key: seen_of_sure} if seen_of_sure is not None else {})
+    snapshot = replace(chain(0.0, 90_000.0, offers=(spot, SURE)), machines=(), markets=markets)
     plan = WorkflowPlanner("windfall", effort=2000)(snapshot)
     return {start.offer.name for start in plan.start} | {later.offer.name for later in plan.later}
 
@@ -183,3 +184,8 @@ def test_the_first_plan_believes_what_was_seen_of_spot_and_not_only_what_was_tol
     wild = Market(reclaimed=300, spells=300, up_s=300 * 60.0)
     assert first_offers(None, calm) == first_offers(60.0, calm) == {"spot"}
     assert first_offers(None, wild) == first_offers(0.01, wild) == {"sure"}
+
+
+def test_hours_of_on_demand_machines_do_not_make_spot_look_safe():
+    wild = Market(reclaimed=3, spells=3, up_s=3 * 60.0)
+    assert first_offers(None, wild, Market(up_s=1e7)) == first_offers(None, wild) == {"sure"}

@@ -44,11 +44,11 @@ def _rates(state: State, machine: MachineState | None, t: float) -> Callable[[Fl
         return constant(LOSSES_PER_H)
     from windfall.planning.spot.live import Learner, with_machines
 
-    pool = f"{machine.offer.pool}/"
-    markets = {key: seen.market() for key, seen in state.fleet.markets.items() if key.startswith(pool)}
-    up = [
-        (one.offer.key, awake_since(one))
-        for one in state.fleet.there.values()
-        if one.offer.pool == machine.offer.pool and one.phase != HIBERNATED
-    ]
+    pool = machine.offer.pool
+    there = [one for one in state.fleet.there.values() if one.offer.pool == pool and one.offer.market == SPOT]
+    # Hours of on-demand machines say nothing of how often spot is interrupted.
+    spot = {offer.key for offer in state.fleet.offers.get(pool, ()) if offer.market == SPOT}
+    spot |= {one.offer.key for one in there}
+    markets = {key: seen.market() for key, seen in state.fleet.markets.items() if key in spot}
+    up = [(one.offer.key, awake_since(one)) for one in there if one.phase != HIBERNATED]
     return Learner(with_machines(markets, up, [], t), t=t).rates(machine.offer).ahead

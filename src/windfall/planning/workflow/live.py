@@ -144,7 +144,10 @@ def reviewed(snapshot: Snapshot) -> tuple[Queues, str]:
 
 def _believed(snapshot: Snapshot, offers: Sequence[Offer]) -> tuple[Offer, ...]:
     """The offers, those of which a machine was seen with the rate of interruption that the law has learned."""
-    seen = observed_markets(snapshot)
+    # Hours of on-demand machines say nothing of how often spot is interrupted.
+    every = (*snapshot.offers, *(machine.offer for machine in snapshot.machines))
+    spot = {offer.key for offer in every if offer.market == SPOT}
+    seen = {key: market for key, market in observed_markets(snapshot).items() if key in spot}
     learner = Learner(seen, snapshot.t - snapshot.begun_t, snapshot.t)
     return tuple(
         replace(offer, interruptions_per_h=3600.0 * learner.rates(offer).interrupts_per_s)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from tests.support.engine.hand import Hand
 from windfall.core import events as ev
 from windfall.core.events import TaskClass
+from windfall.core.state.renting.fleet import Seen
 from windfall.planning.contract import Plan, Start
 from windfall.planning.offers import Offer
 
@@ -33,6 +36,22 @@ def test_a_machine_that_is_interrupted_often_saves_often():
         intervals += told(hand, f"cloud-m{machine}", machine=machine, pool="cloud")
     calm, wild, sure = intervals
     assert wild < 300 < calm < 1500 <= sure, intervals
+
+
+def test_hours_of_on_demand_machines_do_not_make_spot_save_less_often():
+    def interval(on_demand_s: float) -> float | None:
+        hand = Hand()
+        spot = replace(CALM, interruptions_per_h=None)
+        hand.step(ev.OffersConfigured(hand.t, "cloud", [spot, SURE]))
+        hand.state.fleet.markets[spot.key] = Seen(reclaimed=3, spells=3, up_s=3600.0)
+        hand.state.fleet.markets[SURE.key] = Seen(up_s=on_demand_s)
+        bag = hand.submit(1, AUTO, name="rented", deadline_s=36000.0, rent_from=["cloud"])
+        plan = Plan(start=[Start("a", spot)], assign={"a": [0]})
+        hand.step(ev.PlanProposed(hand.t, bag.number, hand.state.seq, plan))
+        hand.step(ev.MachineStarted(hand.t, 1, "i-1", hand.t))
+        return told(hand, "cloud-m1", machine=1, pool="cloud")[0]
+
+    assert interval(1e7) == interval(0.0) is not None
 
 
 def test_a_job_that_says_how_often_is_not_told_otherwise():
