@@ -289,9 +289,12 @@ def _running(asked: Asked) -> Ready:
     if left.get("free_slots") and not left["workflow"] and asked.free_hosts is None:
         assumed.append(_free_words(left["free_slots"]))
     warnings: list[str] = []
-    supplies = _supplies(asked, (), assumed, warnings) if asked.offers_file or asked.pools_file else offers_in(left)
-    if not supplies:
+    if asked.offers_file or asked.pools_file or asked.pools:
+        supplies = _supplies(asked, (), assumed, warnings)
+    elif not (supplies := offers_in(left)):
         raise BadInput(f"job {left['job']} rents no machines", hint="say what it could rent: --offers offers.toml")
+    else:
+        supplies = _of_market(asked, supplies, warnings)
     question = question_left(
         left, supplies, guess_s=parse_duration(asked.estimate, "--estimate") if asked.estimate else None,
         spread=asked.spread, planner=asked.planner, confidence=asked.confidence,
@@ -383,6 +386,9 @@ def _memory(bag: Submission) -> tuple[int, ...]:
 
 
 def _supplies(asked: Asked, pools: tuple[str, ...], assumed: list[str], warnings: list[str]) -> tuple[Supply, ...]:
+    if asked.offers_file and (asked.pools_file or asked.pools):
+        option = "--pools" if asked.pools_file else "--pool"
+        raise BadInput(f"--offers and {option} both say what may be rented", hint="leave one of them out")
     if asked.pools_file:
         supplies = _from_pools(asked.pools_file, asked.pools or pools, assumed)
     elif asked.offers_file:
@@ -394,6 +400,10 @@ def _supplies(asked: Asked, pools: tuple[str, ...], assumed: list[str], warnings
             "plan needs to know what may be rented",
             hint="try: --offers examples/offers.toml (copy it and put your prices in), or --pools pools.toml",
         )
+    return _of_market(asked, supplies, warnings)
+
+
+def _of_market(asked: Asked, supplies: tuple[Supply, ...], warnings: list[str]) -> tuple[Supply, ...]:
     supplies = tuple(supply for supply in supplies if asked.market in ("any", supply.offer.market))
     if not supplies:
         raise BadInput(f"there is no offer of market '{asked.market}'", hint="try: --market any")

@@ -222,6 +222,12 @@ def test_clouds_of_a_pools_file_can_be_planned_with(plan, tmp_path, monkeypatch,
     assert ended.is_short_error(2) and "those that do: cloud" in ended.err
 
 
+def test_what_may_be_rented_is_said_once(plan):
+    for also in (("--pool", "cloud"), ("--pools", "pools.toml")):
+        refused = plan("--deadline", "2h", *also)
+        assert refused.is_short_error(2) and f"--offers and {also[0]} both" in refused.err
+
+
 def test_the_front_can_be_drawn(plan, tmp_path):
     assert plan("--deadline", "2h", "--plot", "front.png").code == 0
     assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
@@ -359,6 +365,12 @@ class Remote:
     def unfinished(self):
         return self.left
 
+    def machines(self):
+        return {"offers": self.left["offers"]}
+
+    def market(self):
+        return []
+
 
 def rest_of(place, **said):
     return prepare(Asked(job="fit", place=place, **said))
@@ -373,6 +385,21 @@ def test_free_hosts_are_those_of_the_server_or_those_said():
     for wrong in ("4x", "x4", "-1", "4y8", "4x0", "1000000x2", "2x2x2"):
         with pytest.raises(BadInput, match="--free-hosts"):
             rest_of(Remote(), free_hosts=wrong)
+
+
+def test_the_rest_of_a_job_is_planned_with_the_market_and_the_pool_that_are_named():
+    steady = Remote().left["offers"][0]
+    risky = steady | {"name": "risky", "market": "spot", "price_usd": 0.03, "interruptions_per_h": 0.1}
+    place = Remote(offers=[steady, risky])
+
+    def rented(**said):
+        return [supply.offer.name for supply in rest_of(place, **said).question.supplies]
+
+    assert (rented(), rented(market="on-demand"), rented(market="spot")) == (["steady", "risky"], ["steady"], ["risky"])
+    with pytest.raises(BadInput, match="no pool 'clod'"):
+        rented(pools=("clod",))
+    with pytest.raises(BadInput, match="no offer of market 'spot'"):
+        rest_of(Remote(), market="spot")
 
 
 def test_the_rest_of_a_job_is_planned_with_its_own_deadline_budget_confidence_and_offers():
