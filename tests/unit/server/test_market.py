@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
+from tests.support.engine.hand import Hand
 from windfall.cli import cli
 from windfall.client import Client
 from windfall.client.local.server import LocalServer
+from windfall.core.events import OffersConfigured
+from windfall.core.state.renting.fleet import Seen
 from windfall.errors import WindfallError
+from windfall.planning.offers import Offer
 from windfall.server.queries.at_rest import at_rest
+from windfall.server.queries.renting.market import market_rows
+from windfall.server.queries.renting.money import offers_told
 from windfall.store.location import StateLocation
 
 POOL = {
@@ -120,3 +127,19 @@ def test_the_command_that_an_error_names_can_be_typed_as_it_stands(directory):
         with pytest.raises(WindfallError) as again:
             client.import_series(SERIES | {"offer": "cloud/zone a"})
         assert again.value.hint == "see it: windfall market show 'cloud/zone a'"
+
+
+def test_what_is_left_of_a_job_is_planned_with_the_rates_of_market_show():
+    hand = Hand()
+    spot = Offer(name="spot", price_usd=0.03, market="spot", pool="cloud")
+    sure = Offer(name="sure", price_usd=0.1, pool="cloud")
+    hand.step(OffersConfigured(hand.t, "cloud", [spot, sure]))
+    hand.state.fleet.markets |= {
+        spot.key: Seen(reclaimed=6, spells=6, up_s=3600.0),
+        sure.key: Seen(up_s=1e7),  # hours on demand say nothing of how often spot is interrupted
+    }
+    service = SimpleNamespace(state=hand.state, driver=SimpleNamespace(clock=lambda: hand.t))
+    told = {offer["name"]: offer["interruptions_per_h"] for offer in offers_told(service, ["cloud"])}
+    shown = {row["offer"]: row["interrupted_per_h"] for row in market_rows(hand.state, hand.t)}
+    assert told == shown and told["sure"] is None
+    assert told["spot"] > 2.0

@@ -19,11 +19,20 @@ from windfall.planning.spot.live import HazardRates, Learner, by_age_and_hour, w
 
 def market_rows(state: State, now: float) -> list[LearnedOffer]:
     """One row for each offer that is known or was seen. A public contract: docs/reference/cli.md, `market show`."""
-    offers = {offer.key: offer for each in state.fleet.offers.values() for offer in each}
+    offers, learner = _offers(state), learner_of(state, now)
     markets = _markets(state, now)
-    learner = Learner({key: market for key, market in markets.items() if _is_spot(offers.get(key), market)}, t=now)
     keys = sorted({*offers, *state.fleet.markets})
     return [_row(state, key, offers, markets.get(key, Market()), learner, now) for key in keys]
+
+
+def learner_of(state: State, now: float) -> Learner:
+    """What is learned at a moment of all spot offers. On-demand machines say nothing of interruptions."""
+    offers, markets = _offers(state), _markets(state, now)
+    return Learner({key: market for key, market in markets.items() if _is_spot(offers.get(key), market)}, t=now)
+
+
+def _offers(state: State) -> dict[str, Offer]:
+    return {offer.key: offer for each in state.fleet.offers.values() for offer in each}
 
 
 def _is_spot(offer: Offer | None, market: Market) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from math import isinf
+from typing import TYPE_CHECKING
 
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -22,11 +24,14 @@ from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import HELD, WAITING
 from windfall.core.state.renting.fleet import MachineState, machine_of, owed_microusd, tariff_of
 from windfall.core.state.state import State
-from windfall.planning.contract import SPOT, Market
+from windfall.planning.contract import SPOT
 from windfall.planning.offers import Offer
 from windfall.server.queries.renting.graph_left import graph_of
 from windfall.server.queries.renting.past_plans import newest_plans
 from windfall.server.service import Service
+
+if TYPE_CHECKING:
+    from windfall.planning.spot.live import Learner
 
 LAST_PLANS = 5
 
@@ -169,9 +174,7 @@ def left_of(service: Service, bag: Bag) -> Unfinished:
         "graph": graph_of(state, bag),
         "free_slots": free_slots(state, bag.number),
         "of_server": {name: amount / 1000 for name, amount in state.settings.resources.items()},
-        "offers": [
-            offer_told(service, offer) for pool in pools_of(state, bag) for offer in state.fleet.offers.get(pool, ())
-        ],
+        "offers": offers_told(service, pools_of(state, bag)),
     }
 
 
@@ -201,21 +204,25 @@ def _class(service: Service, bag: Bag, index: int, count: int, of: int) -> OpenC
     }
 
 
-def offer_told(service: Service, offer: Offer) -> KnownOffer:
-    """An offer with the rates of interruption that were learned of it."""
-    if offer.market == SPOT:
-        from windfall.planning.spot.live import learned_rates
+def offers_told(service: Service, pools: Iterable[str]) -> list[KnownOffer]:
+    """The offers of these pools, with the rates of interruption that were learned of them: those of `market show`."""
+    from windfall.server.queries.renting.market import learner_of  # not above: it loads the libraries of numbers
 
-        markets: dict[str, Market] = {
-            key: seen.market() for key, seen in service.state.fleet.markets.items() if key.startswith(f"{offer.pool}/")
-        }
-        law = learned_rates(offer, markets)
+    state = service.state
+    offers = [offer for pool in pools for offer in state.fleet.offers.get(pool, ())]
+    learner = learner_of(state, service.driver.clock()) if offers else None
+    return [_offer_told(state, offer, learner) for offer in offers if learner is not None]
+
+
+def _offer_told(state: State, offer: Offer, learner: Learner) -> KnownOffer:
+    from windfall.server.queries.renting.market import price_law
+
+    if offer.market == SPOT:
+        law = learner.rates(offer)
         offer = replace(
             offer, interruptions_per_h=3600.0 * law.interrupts_per_s, resumes_per_h=3600.0 * law.resumes_per_s
         )
-    from windfall.server.queries.renting.market import price_law  # not above: it loads the libraries of numbers
-
-    if (moves := price_law(service.state.fleet.markets.get(offer.key))) is not None:
+    if (moves := price_law(state.fleet.markets.get(offer.key))) is not None:
         offer = replace(offer, price_moves=moves)
     told: KnownOffer = to_builtins(offer)
     return {**told, "memory_gb": None if isinf(offer.memory_gb) else offer.memory_gb}

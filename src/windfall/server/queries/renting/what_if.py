@@ -19,7 +19,7 @@ from windfall.figures.front import FrontPoint, front_picture
 from windfall.server.http.bodies import typed_body
 from windfall.server.http.problems import TooSlow
 from windfall.server.queries.renting.asking import asked_process
-from windfall.server.queries.renting.money import free_slots, left_of, offer_told
+from windfall.server.queries.renting.money import free_slots, left_of, offers_told
 from windfall.server.service import Service
 
 FACTORS = (0.5, 0.75, 1.0, 1.5, 2.0)
@@ -75,8 +75,7 @@ def _new(service: Service, body: WhatIfBody) -> Unfinished:
     """A job that is not submitted, as `left_of` tells of one that is."""
     if not body.tasks or not body.estimate_s:
         raise BadInput("how many tasks, and how long does one take?", hint='as in: {"tasks": 100, "estimate_s": 300}')
-    fleet = service.state.fleet
-    pools = [body.pool] if body.pool else list(fleet.offers)
+    pools = [body.pool] if body.pool else list(service.state.fleet.offers)
     return {
         "job": 0, "name": "a new job", "state": "", "spent_usd": 0.0, "of_server": {},
         "workflow": False, "planner": "", "confidence": 0.95, "deadline_in_s": None,
@@ -86,7 +85,7 @@ def _new(service: Service, body: WhatIfBody) -> Unfinished:
             {"tasks": body.tasks, "estimate_s": body.estimate_s, "run_times_s": [], "memory_bytes": 0, "cpus": 1,
              "resources": {}, "of_server": {}, "of": body.tasks, "spread": None}
         ],
-        "offers": [offer_told(service, offer) for pool in pools for offer in fleet.offers.get(pool, ())],
+        "offers": offers_told(service, pools),
     }  # fmt: skip
 
 
