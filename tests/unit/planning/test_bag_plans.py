@@ -60,6 +60,11 @@ def test_it_rents_spot_where_nothing_is_known_and_time_is_plenty():
     assert next(r for r in plan.rejected if r.what.startswith("all on")).cost_usd > plan.predicted_cost_usd
 
 
+@pytest.mark.parametrize(("count", "words"), [(1, "to run 1 task"), (4, "to run 4 tasks")])
+def test_a_plan_says_in_words_for_how_many_tasks_it_rents(count, words):
+    assert any(text.endswith(words) for text in WINDFALL(snapshot(count=count)).because)
+
+
 def test_it_rents_on_demand_where_spot_is_known_to_be_reclaimed_all_the_time():
     hopeless = replace(CHEAP, interruptions_per_h=60.0, resumes_per_h=0.0)
     assert set(markets(WINDFALL(snapshot(offers=(hopeless, DEAR))))) == {ONDEMAND}

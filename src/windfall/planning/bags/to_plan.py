@@ -185,7 +185,7 @@ def _explain(decided: PlanningPass, plan: Plan, at_risk: Sequence[Item], latest_
         for start in plan.start:
             kinds[start.offer.name] = kinds.get(start.offer.name, 0) + 1
         text = ", ".join(f"{count} '{name}' machine{'s' * (count != 1)}" for name, count in kinds.items())
-        plan.because.append(f"rent {text}: the cheapest way to run {sum(i.count for i in decided.items)} tasks")
+        plan.because.append(f"rent {text}: the cheapest way to run {_tasks(sum(i.count for i in decided.items))}")
     if forced:
         plan.because.append(f"{forced} on-demand machines start now: without them the safety net would not hold")
     if math.isfinite(latest_t):
@@ -195,5 +195,10 @@ def _explain(decided: PlanningPass, plan: Plan, at_risk: Sequence[Item], latest_
     elif at_risk:
         plan.because.append("on-demand machines alone can no longer meet the deadline")
     if any(decided.stranded):
-        plan.because.append(f"{sum(decided.stranded)} tasks fit on no machine that can be rented")
+        stranded = sum(decided.stranded)
+        plan.because.append(f"{_tasks(stranded)} fit{'s' * (stranded == 1)} on no machine that can be rented")
     plan.rejected += [Rejected(r.what, (plan.predicted_cost_usd or 0.0) + r.cost_usd) for r in decided.rejected]
+
+
+def _tasks(count: int) -> str:
+    return f"{count} task{'s' * (count != 1)}"
