@@ -46,16 +46,18 @@ def stream(seed: int, purpose: str) -> Stream:
     return at
 
 
-def stream_in_turn(seed: int, purpose: str, usual_b: int = 0) -> Stream:
-    """The same numbers, faster for callers that ask for nearly all `a` of `usual_b` in roughly ascending order.
+def stream_in_turn(seed: int, purpose: str, usual: tuple[int, ...] = (0,)) -> Stream:
+    """The same numbers, faster for callers that ask for many `a` of each usual `b` in roughly ascending order.
 
-    These are computed in blocks. A number of a block that has been dropped is computed singly.
+    These are computed in blocks: one costs as much as thirty single numbers. A number of a block that has been dropped
+    is computed singly.
     """
     key, alone = _key(seed, purpose), stream(seed, purpose)
-    blocks: dict[int, array[float]] = {}
+    blocks_of: dict[int, dict[int, array[float]]] = {b: {} for b in usual}
 
     def at(a: int, b: int = 0) -> float:
-        if b != usual_b:
+        blocks = blocks_of.get(b)
+        if blocks is None:
             return alone(a, b)
         number = a // BLOCK
         block = blocks.get(number)

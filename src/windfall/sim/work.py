@@ -29,10 +29,10 @@ class Work:
         self._factor = None if bag.error.kind == "fixed" else bag.error.quantile()
         self._constant = bag.error.parameters.get("value", 1.0)
         self._wrong = stream(seed, f"bag/{self.name}/error")
-        # First attempts start nearly in the order of the tasks, so their numbers are computed in blocks.
-        self.luck = stream_in_turn(seed, f"bag/{self.name}/luck", usual_b=1)
+        # First attempts start nearly in the order of the tasks, and so do second ones: computed in blocks.
+        self.luck = stream_in_turn(seed, f"bag/{self.name}/luck", usual=(1, 2))
         self.moment = stream(seed, f"bag/{self.name}/moment")
-        self.delay = stream(seed, f"bag/{self.name}/delay")
+        self.delay = stream_in_turn(seed, f"bag/{self.name}/delay", usual=(1,))
         self.drag = stream(seed, f"bag/{self.name}/drag")
         self.unfinished = {(task, attempt): least_s for task, attempt, least_s in bag.unfinished}
         """Attempts that take at least this long, on a host of speed 1."""

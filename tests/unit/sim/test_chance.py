@@ -10,7 +10,7 @@ places = st.tuples(st.integers(0, 3 * BLOCK * BLOCKS_KEPT), st.sampled_from([0, 
 
 @given(st.integers(0, 2**64), st.lists(places, max_size=30))
 def test_a_number_is_the_same_made_alone_or_in_a_block_asked_for_in_any_order(seed, asked):
-    alone, in_turn = stream(seed, "purpose"), stream_in_turn(seed, "purpose", usual_b=1)
+    alone, in_turn = stream(seed, "purpose"), stream_in_turn(seed, "purpose", usual=(1, 2))
     assert [in_turn(*place) for place in asked] == [alone(*place) for place in asked]
 
 

@@ -14,6 +14,8 @@ from msgspec import Struct
 
 Quantile = Callable[[float], float]
 _normal = NormalDist().inv_cdf
+_TO_INTEGER = 1.5 * 2.0**52
+"""Floats of this size are whole: added and taken away again, it rounds what is small beside it to an integer."""
 NEXT_TO_NOTHING = 2.0**-53
 """The least u above zero, and the largest below one is as far from it: draws have 53 bits."""
 
@@ -27,13 +29,14 @@ class LawKind(Struct, frozen=True):
 
 
 def rounded(value: float) -> float:
-    """`round(value, 6)`, in a third of its time: it is called twice for every attempt of a simulation."""
+    """`round(value, 6)`, in a quarter of its time: it is called twice for every attempt of a simulation."""
     scaled = value * 1e6
     if 0.0 < scaled < 1e12:
-        nearest = int(scaled + 0.5)
+        nearest = scaled + _TO_INTEGER - _TO_INTEGER
+        off = scaled - nearest
         # The product is wrong by a ten-thousandth at most. Away from a half it names the right integer, and the
         # quotient is the float that lies nearest to the decimal.
-        if -0.499 < scaled - nearest < 0.499:
+        if off * off < 0.249:
             return nearest / 1e6
     return round(value, 6)
 
