@@ -88,6 +88,7 @@ class Simulated:
         self.wake: Callable[[str], None] = _nobody
         """The world: a host asks again, for work or to hear what it shall cancel."""
         self._look_at = inf
+        self._told_changes = -1
         self._telling: set[int] = set()
         """Hosts that were woken because there is something to tell them."""
         self.submit(ServerStarted(0.0, settings or Settings()))
@@ -103,8 +104,11 @@ class Simulated:
     def after(self, seconds: float, call: Call, *args: Any) -> None:
         self.at(self.now + seconds, call, *args)
 
-    def submit(self, event: AnyEvent) -> Record:
-        """Decide and apply at once: in virtual time a commit takes no time."""
+    def submit(self, event: AnyEvent, more: bool = False) -> Record:
+        """Decide and apply at once: in virtual time a commit takes no time.
+
+        `more`: the same call submits another event next, so when to wake is asked after that one.
+        """
         state = self.state
         record = self._step(state, event)
         if self._keep is not None:
@@ -113,18 +117,19 @@ class Simulated:
         # Asked after every one of millions of events: mostly the list of wishes holds nothing but a time.
         if fleet.plans_due or fleet.to_order or fleet.to_end or state.supply.asked:
             self._carry_out(wishes(state))
-        elif (wake_t := wake_at(state)) < self._timer_at:
+        elif not more and (wake_t := wake_at(state)) < self._timer_at:
             self._wake(wake_t)
         if self.idle.since:
             self.idle.heed(state, record)
             self.look_at_idle()
-        if state.hosts.to_tell or self._telling:
+        if state.hosts.to_tell.changes != self._told_changes:
             self._tell(record)
         return record
 
     def _tell(self, record: Record) -> None:
         """Wake hosts that have something to cancel or to return, each once until it has been told."""
         hosts, telling, decided = self.state.hosts, self._telling, record.decided
+        self._told_changes = hosts.to_tell.changes
         if type(decided) is HostAnswered and decided.host not in hosts.to_tell:
             telling.discard(decided.host)
         # Hosts that vanished are never told, and may be thousands: those that were woken stand before the others.
@@ -229,6 +234,7 @@ class Simulated:
         self._timer_at = inf
         self._planned.clear()
         self._telling.clear()
+        self._told_changes = -1
         self.submit(ServerStarted(self.now, settings))
 
     def _fire(self) -> None:

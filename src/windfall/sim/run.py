@@ -111,9 +111,10 @@ class Notes:
         for job, tail in decided.tails:
             if tail:
                 self.tails.setdefault(job, record.event.t)
-        for piece in decided.assigned:
-            if piece.why == TAIL_REPLICA:
-                self.replicas[piece.job] = self.replicas.get(piece.job, 0) + piece.count
+        if self.tails:
+            for piece in decided.assigned:
+                if piece.why == TAIL_REPLICA:
+                    self.replicas[piece.job] = self.replicas.get(piece.job, 0) + piece.count
 
 
 def run(

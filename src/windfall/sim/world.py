@@ -81,8 +81,6 @@ class World:
         self._by_name: dict[str, Host] = {}
         self.jobs: dict[int, Work] = {}
         self.saver = Saver(self)
-        self.arrived: dict[str, dict[int, int]] = {name: {} for name in scenario.pool_names}
-        """Accepted results by pool and by the hour in which they reached the server."""
         self.bills: list[tuple[float, float, str, int]] = []
         """(from, to, pool or offer, micro-dollars) of every stay that cost something."""
         self._to_come = submissions(scenario.bags, seed)
@@ -171,6 +169,13 @@ class World:
                 self.go(host)
         if self.provider is not None:
             self.provider.close()
+
+    @property
+    def arrived(self) -> dict[str, dict[int, int]]:
+        """Accepted results by pool and by the hour in which they reached the server."""
+        return {
+            ground.pool.name: {int(hour): count for hour, count in ground.arrived.items()} for ground in self.grounds
+        }
 
     def _is_over(self) -> bool:
         """Whether all jobs have ended."""
@@ -410,8 +415,9 @@ class World:
         ground.books.exchanges += 1
         host.n = n = host.n + 1
         host.last_s = now
+        slots = ground.slots
         want = host.want(now) if ground.bundles else ground.hold - len(host.running) - len(host.queue)
-        asked = HostAsked(now, host.name, host.boot, n, want, ground.slots)
+        asked = HostAsked(now, host.name, host.boot, n, want, slots)
         if n == 1 or host.tells_ad:
             asked.ad = host.ad
         if ground.bundles:
@@ -423,30 +429,32 @@ class World:
         if answer.cancel:
             self._cancel(host, answer.cancel)
         for piece in answer.assigned:
+            job, first, attempt = piece.job, piece.first, piece.attempt
             if piece.why == MEMBER:
-                host.part = (piece.job, piece.first, piece.attempt)
+                host.part = (job, first, attempt)
                 continue
-            job, attempt = piece.job, piece.attempt
-            for task in range(piece.first, piece.first + piece.count):
+            for task in range(first, first + piece.count):
                 queue.append((job, task, attempt))
-                if piece.checkpoint_s is not None:
+            if piece.checkpoint_s is not None:
+                for task in range(first, first + piece.count):
                     host.every_s[job, task, attempt] = piece.checkpoint_s
         if answer.hand_back:
             self._hand_back(host, answer.hand_back)
-        if host.part is not None and host.part in answer.begin:
+        if answer.begin and host.part is not None and host.part in answer.begin:
             queue.append(host.part)
             host.part = None
-        if queue and len(running) < ground.slots:
+        if queue and len(running) < slots:
             self._fill(host)
-        if ground.long_poll and len(running) < ground.slots and not answer.stop:
+        if ground.long_poll and len(running) < slots and not answer.stop:
             driver.idle.begin(host.name, record.seq, now)
             driver.look_at_idle()
         if answer.gang is not None or answer.all_joined is not None:
             self._call_members(host)
-        if answer.stop == SAVE:
-            self.saver.save_and_go(host)
-        elif answer.stop:
-            self._leave(host, answer.stop, host.away_s)
+        if answer.stop:
+            if answer.stop == SAVE:
+                self.saver.save_and_go(host)
+            else:
+                self._leave(host, answer.stop, host.away_s)
         elif not running and host.part is None:
             self._wait_for_work(host)
         if host.offer is not None and self.provider is not None:
@@ -469,15 +477,17 @@ class World:
                 self.driver.at(self.driver.now, self._retry, other, other.epoch)
 
     def _report(self, host: Host) -> None:
-        results, books = host.results, host.pool.books
+        """Send the results of a host; the caller has it ask or leave next."""
+        results, ground, now = host.results, host.pool, self.driver.now
+        books = ground.books
         host.results = []
-        now = self.driver.now
-        verdicts = self.driver.submit(ResultsReported(now, host.name, results)).decided.verdicts  # type: ignore[union-attr]
-        arrived, hour = self.arrived[host.pool.pool.name], int(now // 3600)
+        reported = self.driver.submit(ResultsReported(now, host.name, results), True)
+        verdicts = reported.decided.verdicts  # type: ignore[union-attr]
         for place, result in enumerate(results):
             verdict = verdicts[place]
             if verdict == ACCEPTED:
-                arrived[hour] = arrived.get(hour, 0) + 1
+                hour = now // 3600
+                ground.arrived[hour] = ground.arrived.get(hour, 0) + 1
                 books.done += 1
                 books.useful_s += result.cpu_s
             elif verdict == PART:

@@ -34,12 +34,13 @@ class Agenda(Generic[Entry]):
 
     def push(self, entry: Entry) -> None:
         number = entry[0] // STRETCH_S
-        if number <= self._number:
-            heappush(self.front, entry)
-            return
         stretch = self._later.get(number)
         if stretch is not None:
+            # Nearly always: attempts take longer than a stretch.
             stretch.append(entry)
+            return
+        if number <= self._number:
+            heappush(self.front, entry)
             return
         self._later[number] = [entry]
         heappush(self._order, number)
@@ -62,10 +63,11 @@ class Agenda(Generic[Entry]):
 
     def due(self, t: float) -> list[Entry]:
         """What is due by `t`, in order, without taking it off: costs what it finds and little more."""
-        found = _up_to(self.front, (t, inf))
-        for number in _up_to(self._order, t // STRETCH_S):
-            found += [entry for entry in self._later[number] if entry[0] <= t]
-        return sorted(found)
+        found, last = _up_to(self.front, (t, inf)), t // STRETCH_S
+        if self._order and self._order[0] <= last:
+            for number in _up_to(self._order, last):
+                found += [entry for entry in self._later[number] if entry[0] <= t]
+        return sorted(found) if len(found) > 1 else found
 
     def __bool__(self) -> bool:
         return bool(self.front)

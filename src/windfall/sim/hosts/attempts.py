@@ -21,15 +21,17 @@ def begin(world: World, host: Host, key: Key) -> Running:
     job, task, attempt = key
     work, ground = world.jobs[job], host.pool
     pool, now = ground.pool, world.driver.now
-    now = now if now > host.warm_t else host.warm_t
-    if work.sent and host.offer is not None:
+    if host.warm_t > now:
+        now = host.warm_t
+    offer = host.offer
+    if offer is not None and work.sent:
         now = work.begins_s(task, attempt, host.index, now)
     if host.black_hole:
         return Running(now, now + pool.black_hole_after_s, 0.0, EXIT_CODE)
     work_s = work.run_s(task)
     if work.unfinished:
         work_s = max(work_s, work.unfinished.get((task, attempt), 0.0))
-    cpu_s = work_s / (host.speed if host.offer is None else host.offer.speed_for(work.class_of(task)))
+    cpu_s = work_s / (host.speed if offer is None else offer.speed_for(work.class_of(task)))
     if pool.stragglers and work.drag(task, attempt) < pool.stragglers:
         cpu_s *= max(1.0, ground.drag(work.drag(task, -attempt)))
     saves = None

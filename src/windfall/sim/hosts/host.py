@@ -141,6 +141,8 @@ class Ground:
     def __init__(self, pool: Pool, seed: int) -> None:
         self.pool = pool
         self.books = Books()
+        self.arrived: dict[float, int] = {}
+        """Accepted results by the hour in which they reached the server."""
         self.hold = pool.slots + (pool.prefetch or 0)
         self.slots, self.round_trip_s, self.reports_each = pool.slots, pool.round_trip_s, pool.report == "each"
         self.long_poll = pool.long_poll

@@ -154,6 +154,24 @@ def pool_of(ad: dict[str, Any]) -> str:
     return str(ad.get("pool") or "default")
 
 
+class ToTell(dict[int, None]):
+    """Hosts by number, and how often one entered or left: a driver looks at them only when this has changed."""
+
+    __slots__ = ("changes",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes = 0
+
+    def __setitem__(self, number: int, value: None) -> None:
+        self.changes += 1
+        super().__setitem__(number, value)
+
+    def pop(self, number: int, default: Any = None) -> Any:
+        self.changes += 1
+        return super().pop(number, default)
+
+
 class ForgottenHosts(Struct, array_like=True, gc=False):
     """What forgotten hosts have done together."""
 
@@ -217,7 +235,7 @@ class Hosts(dict[int, Host]):
         self.live_slots = 0
         self.by_pool: Counter[str] = Counter()
         """Hosts that are there (live, or silent and not yet lost) by the name of their pool, configured or not."""
-        self.to_tell: dict[int, None] = {}
+        self.to_tell = ToTell()
         """Hosts with something to cancel or to return: a driver wakes them if they wait for an answer."""
         self.bundled: dict[int, None] = {}
         """Live hosts with attempts that they have not begun and may be asked to return (`Host.may_return`)."""
