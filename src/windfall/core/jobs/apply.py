@@ -171,20 +171,20 @@ def apply_job_forgotten(state: State, event: JobForgotten, decided: JobLetGo) ->
 def apply_host_blocked(state: State, event: HostBlocked, decided: Nothing) -> None:
     host = state.host(event.host)
     if host is not None:
-        host.access.blocked, host.access.blocked_until = event.reason or "blocked", event.until
+        host.access = replace(host.access, blocked=event.reason or "blocked", blocked_until=event.until)
 
 
 def apply_host_unblocked(state: State, event: HostUnblocked, decided: Nothing) -> None:
     host = state.host(event.host)
     if host is not None:
-        host.access.blocked, host.access.blocked_until, host.access.draining = "", None, False
+        host.access = replace(host.access, blocked="", blocked_until=None, draining=False)
         host.record.pardon()
 
 
 def apply_host_drained(state: State, event: HostDrained, decided: Nothing) -> None:
     host = state.host(event.host)
     if host is not None:
-        host.access.draining = True
+        host.access = replace(host.access, draining=True)
 
 
 def apply_results(state: State, event: ResultsReported, decided: ResultsJudged) -> None:
@@ -210,6 +210,17 @@ def apply_results(state: State, event: ResultsReported, decided: ResultsJudged) 
                 state.learned.latencies.observe(host.pool, bag._terms.rules.name, latency_s, 0.0, books.latencies)
         else:
             _other(state, bag, host, result, verdict, t)
+    if decided.memory or decided.checked or decided.ran or decided.replan or decided.advice:
+        _carry_on(state, event, decided)
+    for bag in touched.values():
+        attempts.settle_results(state, bag, t)
+    if decided.stopped:
+        attempts.stop_jobs(state, decided.stopped, t)
+
+
+def _carry_on(state: State, event: ResultsReported, decided: ResultsJudged) -> None:
+    """What seldom follows from results: more memory, checks of volunteers, and what is learned."""
+    results, bags, books = event.results, state.bags, state.settings.bookkeeping
     for place, memory_bytes in decided.memory:
         result = results[place]
         bag = bags[result.job]
@@ -217,17 +228,13 @@ def apply_results(state: State, event: ResultsReported, decided: ResultsJudged) 
             bag.progress.grown.append(result.task)
         bag.progress.memory.setdefault(result.task, []).append((bag.columns.attempts[result.task] + 1, memory_bytes))
     for check in decided.checked:
-        state.hosts[check.host].record.checked(check.verdict, check.granted_s, t, books.host_half_life_s)
+        state.hosts[check.host].record.checked(check.verdict, check.granted_s, event.t, books.host_half_life_s)
     for place, seconds in decided.ran:
         _learn_run_time(state, results[place], seconds)
     for job in decided.replan:
         state.touch(job)
     for advice in decided.advice:
         state.learned.take(advice)
-    for bag in touched.values():
-        attempts.settle_results(state, bag, t)
-    if decided.stopped:
-        attempts.stop_jobs(state, decided.stopped, t)
 
 
 def _learn_run_time(state: State, result: Result, seconds: float) -> None:
@@ -249,14 +256,8 @@ def _accept(state: State, bag: Bag, host: Host | None, result: Result) -> float:
     if task in out.live or task in out.given_up:
         attempts.cancel_attempts(state, bag, task, attempts.REPLICA)
     bag.move(task, DONE)
-    if progress.saved:
-        progress.forget_checkpoint(task)
-    if progress.interrupted_s:
-        progress.interrupted_s.pop(task, None)
-    if progress.memory:
-        progress.memory.pop(task, None)
-    if progress.votes:
-        progress.votes.pop(task, None)
+    if progress.saved or progress.interrupted_s or progress.memory or progress.votes:
+        progress.forget(task)
     if bag.shape is not None:
         bag.release_children(task)
         index = bag.class_of(task)

@@ -92,7 +92,7 @@ def _complete(state: State, host: Host | None, event: ResultsReported, judged: R
                 judged.advice = tuple(advice)
         one = len(verdicts) == 1
         has_digests = results[0].digest if one else any(result.digest for result in results)
-        if has_digests or (host is not None and host.owner):
+        if has_digests or (host is not None and "owner" in host.ad and host.owner):
             judged.checked = tuple(quorum.checks(state, host, results, verdicts))
         if state.fleet.plans:
             ran, replan = runtimes.lessons_of_results(state, host, results, verdicts)

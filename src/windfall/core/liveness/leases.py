@@ -44,17 +44,10 @@ def is_due(state: State, t: float) -> bool:
 
 def on_timer_fired(state: State, event: TimerFired, policies: Any) -> TimeJudged:
     lease_s = state.settings.lease_s
-    judged = TimeJudged(_silent(state, state.hosts.live, lease_s, event.t))
-    if judged.unknown and any(state.hosts[number].owner for number in judged.unknown):
-        judged.renewed = [number for number in judged.unknown if _is_patient(state.hosts[number], event.t)]
-        renewed = set(judged.renewed)
-        judged.unknown = [number for number in judged.unknown if number not in renewed]
-    lost = _silent(state, chain(state.hosts.unknown, judged.unknown), 2 * lease_s, event.t)
+    judged = TimeJudged()
     gone: set[Key] = set()
-    if lost:
-        judged.lost_hosts = lost
-        judged.unknown = [number for number in judged.unknown if number not in lost]
-        judged.lost = losses_of(state, [state.hosts[number] for number in lost])
+    if lease_s < inf:
+        _judge_silence(state, event.t, lease_s, judged)
         gone.update(entry[:3] for entry in judged.lost)
     for deadline, job, task, number in state.bags.deadlines.due(event.t):
         bag = state.bags.get(job)
@@ -77,6 +70,20 @@ def on_timer_fired(state: State, event: TimerFired, policies: Any) -> TimeJudged
     if state.hosts.forget_t <= event.t:
         forgetting.look(state, event.t, judged)
     return judged
+
+
+def _judge_silence(state: State, t: float, lease_s: float, judged: TimeJudged) -> None:
+    """Hosts that have been silent for one lease are unknown, those that have been for two are lost."""
+    judged.unknown = _silent(state, state.hosts.live, lease_s, t)
+    if judged.unknown and any(state.hosts[number].owner for number in judged.unknown):
+        judged.renewed = [number for number in judged.unknown if _is_patient(state.hosts[number], t)]
+        renewed = set(judged.renewed)
+        judged.unknown = [number for number in judged.unknown if number not in renewed]
+    lost = _silent(state, chain(state.hosts.unknown, judged.unknown), 2 * lease_s, t)
+    if lost:
+        judged.lost_hosts = lost
+        judged.unknown = [number for number in judged.unknown if number not in lost]
+        judged.lost = losses_of(state, [state.hosts[number] for number in lost])
 
 
 def _replicated(state: State, t: float, policies: Any, gone: set[Key]) -> list[tuple[int, list[int]]]:
@@ -120,8 +127,6 @@ def _silent(state: State, numbers: Iterable[int], allowed_s: float, t: float) ->
     rounding the wake-up could come just before the time, again and again.
     """
     found: list[int] = []
-    if allowed_s == inf:
-        return found
     for number in numbers:
         if state.hosts[number].times.seen_t + allowed_s > t:
             break

@@ -78,19 +78,19 @@ def lessons_of_results(
 
 def silence_s(state: State, host: Host, bag: Bag, waited_s: float) -> float | None:
     """Seconds that the latency of an attempt given up now exceeds (censored); None if nothing is learned from it."""
+    if passes_over(state, host, bag):
+        return None
     waited_s -= _run_s(bag)
-    return waited_s if waited_s > 0 and not passes_over(state, host, bag) else None
+    return waited_s if waited_s > 0 else None
 
 
 def passes_over(state: State, host: Host, bag: Bag) -> bool:
-    counts = state.learned.latencies.counts_of(host.pool, bag._terms.rules.name, LEAST)
-    return counts is not None and _is_enough(state, counts)
-
-
-def _is_enough(state: State, counts: Counts) -> bool:
     """Whether to pass over the reports between: of what came back and of what did not alike, or else the share of the
     lost, and with it the timeout, would be wrong by as much."""
-    return counts.samples > WELL_KNOWN and state.seq % LEARN_EVERY > 0
+    if not state.seq % LEARN_EVERY:
+        return False
+    counts = state.learned.latencies.counts_of(host.pool, bag._terms.rules.name, LEAST)
+    return counts is not None and counts.samples > WELL_KNOWN
 
 
 def _run_s(bag: Bag) -> float:

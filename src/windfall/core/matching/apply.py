@@ -24,7 +24,7 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
     if decided.refused:
         return
     if event.secret:
-        host.access.secret = event.secret
+        host.access = replace(host.access, secret=event.secret)
     _come_alive(state, host, event)
     if decided.repeat:
         return
@@ -34,14 +34,16 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
     if decided.is_another:
         attempts.disown(state, host.number)
     session, handed_out = host.session, decided.assigned
-    if boot != session.boot or event.leaving:
+    if boot != session.boot:
+        _forget_held(state, host)
+        # A drained worker has ended; one that is started again should work.
+        if host.access.draining:
+            host.access = replace(host.access, draining=False)
+        session.boot = boot
+    elif event.leaving:
         _forget_held(state, host)
     elif event.holds is not None:
         _forget_held(state, host, host.holding(event.holds))
-    if boot != session.boot:
-        # A drained worker has ended; one that is started again should work.
-        host.access.draining = False
-        session.boot = boot
     session.n, session.assigned = event.n, handed_out
     if session.cancelled or decided.cancel or session.handed_back or decided.hand_back:
         session.cancelled, session.handed_back = tuple(decided.cancel), decided.hand_back
@@ -67,12 +69,9 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
             hosts.note_held(host)
     elif hosts.bundled:
         hosts.bundled.pop(host.number, None)
-    for number, *key in decided.taken_back:
-        _ask_back(state, hosts[number], (key[0], key[1], key[2]), t)
-    for job, tail in decided.tails:
-        bag = state.bags[job]
-        bag.terms = replace(bag.terms, tail=tail)
-        state.bags.refresh(bag)
+    if decided.taken_back or decided.tails:
+        _ask_back(state, decided, t)
+        _change_tails(state, decided)
     if decided.breaker is not None:
         state.supply.pools[host.pool].note(decided.breaker)
     if state.fleet.machines:
@@ -85,13 +84,23 @@ def apply_host_answered(state: State, event: HostAsked, decided: HostAnswered) -
         leave(state, host, event.leaving)
 
 
-def _ask_back(state: State, host: Host, key: Key, t: float) -> None:
-    session = host.session
-    session.to_hand_back.append(key)
-    session.asked_back[key] = None
-    session.asked_back_t = t
-    state.hosts.note_held(host)
-    state.hosts.to_tell[host.number] = None
+def _ask_back(state: State, decided: HostAnswered, t: float) -> None:
+    """Other hosts shall return what they have not begun."""
+    for number, job, task, attempt in decided.taken_back:
+        host, key = state.hosts[number], (job, task, attempt)
+        session = host.session
+        session.to_hand_back.append(key)
+        session.asked_back[key] = None
+        session.asked_back_t = t
+        state.hosts.note_held(host)
+        state.hosts.to_tell[host.number] = None
+
+
+def _change_tails(state: State, decided: HostAnswered) -> None:
+    for job, tail in decided.tails:
+        bag = state.bags[job]
+        bag.terms = replace(bag.terms, tail=tail)
+        state.bags.refresh(bag)
 
 
 def _apply_standing(state: State, host: Host, decided: HostAnswered, t: float) -> None:

@@ -127,7 +127,7 @@ class Matcher:
             room = 0
         if want <= 0 and room <= 0:
             return []
-        tails, is_volunteer, groups = self.state.bags.tails, bool(host.owner), self.by_rank()
+        tails, is_volunteer, groups = self.state.bags.tails, "owner" in host.ad and bool(host.owner), self.by_rank()
         if not (room or tails or is_volunteer) and type(groups) is list and len(groups) == 1 == len(groups[0]):
             return self._choose_from_one(groups[0][0], want)
         picked: list[Assigned] = []
@@ -412,7 +412,8 @@ class Matcher:
         key = (bag.number, index)
         found = known.deadlines_s.get(key, NOT_ASKED)
         if found == NOT_ASKED:
-            found = known.deadlines_s[key] = self.deadline_s(bag, policy, class_ad(bag.classes[index]))
+            found = self.deadline_s(bag, policy, class_ad(bag.classes[index]))
+            self.policies.ranking(self.state).remember_deadline(known, key, found)
         return found
 
     def deadline_s(self, bag: Bag, policy: BagPolicy, job: Mapping[str, Any]) -> float | None:

@@ -34,14 +34,17 @@ Ads = tuple[Ad, Ad, Ad]
 REMEMBERED_HOSTS = 100_000
 
 
+Deadlines = dict[tuple[int, int], float | None]
+
+
 class Known(Struct):
     """What steady policies have said to a host, as long as its ad and its slots are these."""
 
     ad: dict[str, Any]
     slots: int
     groups: list[list[Wants]]
-    deadlines_s: dict[tuple[int, int], float | None] = {}
-    """By job and class, for those that were asked for."""
+    deadlines_s: Deadlines = {}
+    """By job and class, for those that were asked for. Not changed: hosts that were told the same share one."""
 
 
 class Sentences:
@@ -128,6 +131,8 @@ class Ranking:
         """What hosts were told the last time they asked, by their numbers: the same again while they are the same."""
         self._told: dict[tuple[Any, ...], list[list[Wants]]] = {}
         """Groups by what they say: hosts that are told the same share one list."""
+        self._told_deadlines: dict[tuple[Any, ...], Deadlines] = {}
+        """Deadlines by what they say, likewise: one dict for each host would be in no cache when it asks again."""
         self._least_served: dict[int, LeastServed] = {}
         """By the identity of a group in `for_all`."""
         self.for_all: list[list[Wants]] | None = None
@@ -157,6 +162,10 @@ class Ranking:
         said = tuple(tuple((bag.number, most, classes) for bag, _, most, classes in group) for group in listed)
         known = self.known[host.number] = Known(host.ad, host.slots, self._told.setdefault(said, listed))
         return known
+
+    def remember_deadline(self, known: Known, key: tuple[int, int], seconds: float | None) -> None:
+        told = {**known.deadlines_s, key: seconds}
+        known.deadlines_s = self._told_deadlines.setdefault(tuple(told.items()), told)
 
     def _add(self, bag: Bag, policy: BagPolicy) -> None:
         """A bag that is asked on its own."""

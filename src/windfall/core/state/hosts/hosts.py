@@ -67,8 +67,12 @@ class Times(Struct, array_like=True, gc=False):
     ad_version: int = 0
 
 
-class Access(Struct, array_like=True, gc=False):
-    """What an operator has said about the host, and how it shows that it is this host."""
+class Access(Struct, array_like=True, frozen=True, gc=False):
+    """What an operator has said about the host, and how it shows that it is this host.
+
+    Not changed but replaced: hosts of which nothing is said share one, or it would be one more object for each that is
+    in no cache when its host asks.
+    """
 
     draining: bool = False
     blocked: str = ""
@@ -78,6 +82,11 @@ class Access(Struct, array_like=True, gc=False):
 
     def is_blocked(self, t: float) -> bool:
         return bool(self.blocked) and (self.blocked_until is None or t < self.blocked_until)
+
+
+NOTHING_SAID = Access()
+NO_UNITS: dict[Key, Units] = {}
+"""Shared by hosts without units, like `NOTHING_SAID`, and never changed."""
 
 
 @quickly_set
@@ -97,9 +106,9 @@ class Host(Struct, array_like=True, gc=False):
     memory_held: int = 0
     held: dict[Key, None] = field(default_factory=dict)
     session: Session = field(default_factory=Session)
-    access: Access = field(default_factory=Access)
+    access: Access = NOTHING_SAID
     record: Reliability = field(default_factory=Reliability)
-    units: dict[Key, Units] = field(default_factory=dict)
+    units: dict[Key, Units] = field(default_factory=lambda: NO_UNITS)
     """Units of resources that attempts have here: until the worker says that they have ended, or it has ended itself.
 
     An attempt that is cancelled or given up keeps its units until then, so that nobody else gets them meanwhile.
@@ -278,7 +287,7 @@ class Hosts(dict[int, Host]):
             self.bundled.pop(host.number, None)
 
     def give_units(self, host: Host, key: Key, units: Units) -> None:
-        host.units[key] = units
+        host.units = {**host.units, key: units}
         self._note_sharing(host)
 
     def free_units(self, host: Host, key: Key) -> None:
@@ -334,6 +343,9 @@ class Hosts(dict[int, Host]):
     def restore(self, saved: SavedHosts) -> None:
         for host in saved.hosts:
             self.add(host)
+            if host.access == NOTHING_SAID:
+                host.access = NOTHING_SAID
+            host.units = host.units or NO_UNITS
             if host.state == LIVE:
                 self.live_slots += host.slots
             if host.state != GONE:

@@ -75,9 +75,9 @@ class Reliability(Struct, array_like=True, gc=False):
             if self.loss_weight:
                 self.loss_weight *= factor
             self.weighed_t = t
-        day = int(t // 86400)
+        day = t // 86400
         if day != self.day:
-            self.day, self.today = day, 0
+            self.day, self.today = int(day), 0
 
     def succeeded(self, turnaround_s: float, cpu_s: float, mean_over: int) -> None:
         self.done += 1

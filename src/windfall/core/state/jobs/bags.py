@@ -88,6 +88,13 @@ class Progress(Struct, array_like=True):
     grown: list[int] = field(default_factory=list)
     """Tasks that died of too little memory and were tried again with more, each once."""
 
+    def forget(self, task: int) -> None:
+        """The task is done: what was noted of its attempts until then means nothing any more."""
+        self.forget_checkpoint(task)
+        self.interrupted_s.pop(task, None)
+        self.memory.pop(task, None)
+        self.votes.pop(task, None)
+
     def forget_checkpoint(self, task: int) -> None:
         """The task is done, or it failed: a failed task begins at its beginning."""
         self.saved.pop(task, None)
@@ -377,8 +384,8 @@ class Bags(dict[int, Bag]):
 
     def note_ended(self) -> None:
         """Attempts may have ended, whose deadlines mean nothing any more."""
-        self._ended += 1
-        if self._ended >= ENDED_KEPT:
+        self._ended = ended = self._ended + 1
+        if ended >= ENDED_KEPT:
             self.forget_ended()
 
     def forget_ended(self) -> None:
@@ -389,10 +396,7 @@ class Bags(dict[int, Bag]):
         self._ended = 0
         deadlines = self.deadlines
         while front := deadlines.front:
-            due = front[0]
-            bag = self.get(due[1])
-            # Nearly all have ended long before: then the task has no live attempt, and that is quickly seen.
-            if bag is not None and due[2] in bag.attempts.live and self.is_out(due):
+            if self.is_out(front[0]):
                 return
             deadlines.pop()
 
@@ -400,8 +404,10 @@ class Bags(dict[int, Bag]):
         """Whether a deadline is that of an attempt that is still out."""
         deadline, job, task, number = due
         bag = self.get(job)
-        if bag is not None:
-            for attempt in bag.attempts.live.get(task, ()):
+        # Nearly all have ended long before: then the task has no live attempt.
+        live = None if bag is None else bag.attempts.live.get(task)
+        if live is not None:
+            for attempt in live:
                 if attempt.number == number and attempt.deadline == deadline:
                     return True
         return False
