@@ -66,5 +66,6 @@ def test_a_job_after_an_earlier_one_knows_its_market_and_pays_for_its_own_machin
     assert not first.markets
     assert sum(seen.hibernated for seen in second.markets.values()) > 0
     assert outcome.met
-    assert min(machine.requested_s for machine in outcome.machines) >= BETWEEN_S
+    assert all(0.0 <= machine.requested_s <= machine.ended_s <= DEADLINE_S for machine in outcome.machines)
+    assert any(begin < outcome.finish_s for machine in outcome.machines for begin, _ in machine.sleeps_s)
     assert outcome.cost_usd == pytest.approx(begun[BETWEEN_S][-1].spent_usd)

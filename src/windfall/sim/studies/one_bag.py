@@ -35,7 +35,7 @@ NOTHING_USD = 1e-6
 
 
 class RentedMachine(Struct, frozen=True):
-    """One machine of a run, as the engine recorded it."""
+    """One machine of a run, as the engine recorded it. Times are seconds since its bag was submitted."""
 
     number: int
     offer: str
@@ -165,7 +165,8 @@ def outcome_of(world: World, job: int = 1) -> CaseResult:
     """The result of a job of a world. Lost and given up attempts, and the provider's record, are those of all jobs."""
     state, now = world.driver.state, world.driver.now
     bag = state.bags[job]
-    machines = tuple(_machine(machine, now) for machine in state.fleet.machines.values() if machine.fleet >= job)
+    mine = [machine for machine in state.fleet.machines.values() if machine.fleet >= job]
+    machines = tuple(_machine(machine, bag.submitted_t, now) for machine in mine)
     books = world.provider.books if world.provider else {}
     deadline_s = bag.rules.deadline_s or inf
     finish_s = None if bag.finished_t is None else bag.finished_t - bag.submitted_t
@@ -182,10 +183,11 @@ def outcome_of(world: World, job: int = 1) -> CaseResult:
     )
 
 
-def _machine(machine: fleet.MachineState, now: float) -> RentedMachine:
+def _machine(machine: fleet.MachineState, begun_t: float, now: float) -> RentedMachine:
     return RentedMachine(
-        machine.number, machine.offer.name, machine.offer.market, machine.requested_t, machine.ready_t,
-        now if machine.ended_t is None else machine.ended_t, machine.cause,
+        machine.number, machine.offer.name, machine.offer.market, machine.requested_t - begun_t,
+        None if machine.ready_t is None else machine.ready_t - begun_t,
+        (now if machine.ended_t is None else machine.ended_t) - begun_t, machine.cause,
         fleet.owed_microusd(machine, now) / 1e6,
-        tuple((since, now if until is None else until) for since, until in machine.sleeps),
+        tuple((since - begun_t, (now if until is None else until) - begun_t) for since, until in machine.sleeps),
     )  # fmt: skip
