@@ -11,6 +11,13 @@ from windfall.cli.show.output import plot_file
 from windfall.errors import BadInput
 
 
+def _once(context: click.Context, option: click.Parameter, said: tuple[str, ...]) -> str | None:
+    """The one value; where there are two, both are meant, and one table shows one of them."""
+    if len(said) > 1:
+        raise BadInput(f"--what-if is there {len(said)} times", hint="compare one after the other")
+    return said[0] if said else None
+
+
 @click.command("plan")
 @click.argument("job", required=False, metavar="[JOB.TOML|JOB]")
 @click.option("--workflow", "workflow_file", metavar="FILE", help="WfFormat 1.5 JSON or workflow.toml.")
@@ -18,6 +25,8 @@ from windfall.errors import BadInput
 @click.option("--deadline", metavar="TIME", help="Finish within 2h30m, or by a clock time: 18:00.")
 @click.option(
     "--what-if",
+    multiple=True,
+    callback=_once,
     metavar="deadline=T,... | confidence=P,... | every=T",
     help="Compare other deadlines or confidences of a bag; with --fleet, one such job every T.",
 )

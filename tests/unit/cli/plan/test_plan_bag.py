@@ -222,6 +222,11 @@ def test_clouds_of_a_pools_file_can_be_planned_with(plan, tmp_path, monkeypatch,
     assert ended.is_short_error(2) and "those that do: cloud" in ended.err
 
 
+def test_two_comparisons_at_once_are_refused(plan):
+    refused = plan("--deadline", "2h", "--what-if", "deadline=3h", "--what-if", "confidence=0.9")
+    assert refused.is_short_error(2) and "--what-if is there 2 times" in refused.err
+
+
 def test_what_may_be_rented_is_said_once(plan):
     for also in (("--pool", "cloud"), ("--pools", "pools.toml")):
         refused = plan("--deadline", "2h", *also)
