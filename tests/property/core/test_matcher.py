@@ -91,7 +91,7 @@ def by_trying_everything(hand: Hand, host_name: str, want: int) -> list[tuple[in
         replicated = bag.tail and not bag.waiting and "ReplicationRequirements" in bag.rules.policies
         # The order of sending, as the engine has it: the fewest replicas first.
         for task in (
-            [task for level in sorted(bag.attempts.levels) for task in bag.attempts.levels[level]] if replicated else ()
+            [task for _, level in sorted(bag.attempts.levels.saved().items()) for task in level] if replicated else ()
         ):
             running = bag.attempts.live[task]
             job = job_ad(state, bag, task, running, t)

@@ -286,7 +286,7 @@ def _witnesses(bag: Bag, host: Host) -> int:
     found = bag.counts[DONE]
     if found >= needed or host.record.failures_in_a_row < needed:
         return found
-    for task in bag.attempts.levels.get(1, ()):
+    for task in bag.attempts.levels.alone():
         attempt = bag.attempts.live[task][0]
         if attempt.sent > since or found >= needed:
             break

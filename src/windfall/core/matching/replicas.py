@@ -212,10 +212,11 @@ def _comes_back(state: State, bag: Bag, task: int, attempt: Attempt) -> bool:
 def _candidates(bag: Bag, cap: int) -> Iterator[tuple[int, tuple[Attempt, ...]]]:
     """Running tasks with the fewest replicas first, the longest running first among equals."""
     looked = 0
-    for level in sorted(bag.attempts.levels):
+    levels = bag.attempts.levels.by_number()
+    for level in sorted(levels):
         if level >= cap:
             return
-        for task in bag.attempts.levels[level]:
+        for task in levels[level]:
             looked += 1
             if looked > LOOKED_AT:
                 return

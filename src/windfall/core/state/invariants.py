@@ -139,7 +139,7 @@ def _bag_problems(state: State, bag: Bag) -> list[str]:
     if len(held) != bag.queues.held:
         found.append(f"{name}: {len(held)} tasks wait for parents, counted {bag.queues.held}")
     found += _shape_problems(bag)
-    levels = {task: level for level, tasks in bag.attempts.levels.items() for task in tasks}
+    levels = {task: level for level, tasks in bag.attempts.levels.saved().items() for task in tasks}
     if levels != {task: len(attempts) for task, attempts in bag.attempts.live.items()}:
         found.append(f"{name}: levels do not count the live attempts")
     if (bag.number in state.bags.tails) != bag.replicable:
