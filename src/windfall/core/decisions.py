@@ -297,6 +297,8 @@ class PlanTaken(Decision):
     """Machines whose tasks save and wait again; then the machines end."""
     again: list[tuple[int, list[int]]] = []
     """(machine, tasks): second attempts of tasks that run elsewhere, the whole list of every machine that changes."""
+    beside: list[tuple[int, list[int]]] = []
+    """(machine, tasks): those of its `queues` that run on free hosts and go on there: it begins second attempts."""
 
 
 class MachineSettled(Decision):

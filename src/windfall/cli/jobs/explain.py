@@ -127,7 +127,7 @@ def _blocked(told: Json) -> list[str]:
 
 def _standing(told: Json) -> str:
     if told["state"] == "running":
-        return f"runs on {', '.join(told['running_on'])}"
+        return f"runs on {', '.join(told['running_on'])}" + (f": {told['because']}" if told.get("because") else "")
     if told["state"] == "waiting":
         return "is blocked" if told["waiting"].get("blocked_by") else "waits"
     ended = "has failed" if told["state"] == "failed" else f"is {told['state']}"

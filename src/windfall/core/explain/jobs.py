@@ -526,5 +526,7 @@ def explain(
         document["because"] = f"with {_listed(before, name_of)}, for which it waited"
     if value == HELD:
         document["running_on"] = [state.hosts[a.host].name for a in bag.attempts.live[task]]
+        if also := explain_plan.second_attempt(state, bag, task, t):
+            document["because"] = also
     document["story"] = story(state, records, bag, task)
     return document

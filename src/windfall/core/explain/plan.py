@@ -15,7 +15,7 @@ from windfall.core.renting.machines import machines_of, pools_of
 from windfall.core.renting.shares import after_stop_microusd, charged_to_job_microusd
 from windfall.core.renting.views import rents_nothing
 from windfall.core.state.jobs.bags import Bag
-from windfall.core.state.renting.fleet import GIVEN_UP, HIBERNATED, PENDING, REFUSED, MachineState
+from windfall.core.state.renting.fleet import GIVEN_UP, HIBERNATED, PENDING, REFUSED, MachineState, machine_of
 from windfall.core.state.renting.fleets import named
 from windfall.core.state.state import State
 from windfall.planning.contract import Plan, PlanInputs
@@ -140,6 +140,25 @@ def why_reserved(state: State, bag: Bag, task: int, t: float) -> Waiting | None:
     }
 
 
+def second_attempt(state: State, bag: Bag, task: int, t: float) -> str:
+    """Of a task that runs on a free host: the machine that begins it as well, in words; empty if none does."""
+    live = bag.attempts.live.get(task, ())
+    by_rented: dict[bool, list[str]] = {False: [], True: []}
+    for attempt in live:
+        host = state.hosts[attempt.host]
+        machine = machine_of(state, host)
+        by_rented[machine is not None].append(host.name if machine is None else machine.name)
+    free, rented = (" and ".join(names) for names in by_rented.values())
+    if not free:
+        return ""
+    if rented:
+        return f"it also runs on machine {rented}, because {free} might be too late; the first result counts"
+    machine = state.fleet.machines.get(state.fleet.beside.get((bag.number, task), 0))
+    if machine is None:
+        return ""
+    return f"a machine begins it as well, because {free} might be too late: {standing(state, machine, t)}"
+
+
 # --- plans ------------------------------------------------------------------------------------------------------------
 
 
@@ -234,7 +253,7 @@ def told(event: PlanProposed, taken: PlanTaken) -> PlanTold:
         ],
         "stopped": list(taken.stopped),
         "moved": [task for _, task, _, _ in taken.moved],
-        "because": event.plan.because,
+        "because": event.plan.because + _second_attempts(taken),
         "refused": list(taken.refused),
         "error": event.error,
         "inputs": None if event.inputs is None else inputs_told(event.inputs),
@@ -242,6 +261,12 @@ def told(event: PlanProposed, taken: PlanTaken) -> PlanTold:
         "finish_s": event.plan.predicted_finish_t,
         "rejected": rejected_of(event.plan),
     }
+
+
+def _second_attempts(taken: PlanTaken) -> list[str]:
+    count = sum(len(tasks) for _, tasks in taken.beside)
+    text = "1 task that runs" if count == 1 else f"{count} tasks that run"
+    return [f"{text} on free hosts, which might be too late, get machines as well"] if count else []
 
 
 def inputs_told(inputs: PlanInputs) -> Inputs:

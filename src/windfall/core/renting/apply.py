@@ -59,6 +59,7 @@ from windfall.core.state.renting.fleet import (
     held_at,
     machine_of,
     queue_of,
+    row_of,
 )
 from windfall.core.state.renting.fleets import DELETED, NamedFleet, meant
 from windfall.core.state.saving import Floats
@@ -92,7 +93,7 @@ def apply_plan_taken(state: State, event: PlanProposed, decided: PlanTaken) -> N
     for number, label, offer in decided.started:
         state.fleet.add(MachineState(number, event.job, offer, event.t, because=because.get(label, "")))
     _give_up(state, decided, event.t)
-    reserve(state, event.job, decided.queues)
+    reserve(state, event.job, decided.queues, dict(decided.beside))
     for number, names in decided.again:
         state.fleet.machines[number].again = list(names)
     for number in decided.stopped:
@@ -386,25 +387,33 @@ def note_idle(state: State, host: Host) -> None:
     machine = machine_of(state, host)
     if machine is None or not machine.there:
         return
-    idle = not host.held and not queue_of(state, machine) and not again_of(state, machine)
+    idle = not host.held and not row_of(state, machine) and not again_of(state, machine)
     if idle and not machine.idle:
         state.touch(machine.fleet)
     machine.idle = idle
 
 
-def reserve(state: State, fleet: int, queues: list[tuple[int, list[int]]]) -> None:
-    """Give machines new queues. What was reserved for them and is named no more becomes unassigned."""
+def reserve(
+    state: State, fleet: int, queues: list[tuple[int, list[int]]], beside: dict[int, list[int]] | None = None
+) -> None:
+    """Give machines new queues. What was reserved for them and is named no more becomes unassigned.
+
+    `beside`: by machine, those in its queue that run on free hosts; these are reserved for nobody.
+    """
     for number, _ in queues:
         unreserve(state, state.fleet.machines[number])
     for number, names in queues:
         by_job: dict[int, list[int]] = {}
-        for name in names:
+        second = (beside or {}).get(number, [])
+        for name in names if not second else [name for name in names if name not in second]:
             job, task = meant(fleet, name)
             by_job.setdefault(job, []).append(task)
         for job, tasks in by_job.items():
             state.bags[job].reserve(number, tasks)
             state.bags.refresh(state.bags[job])
         state.fleet.machines[number].queue = list(names)
+        if second:
+            state.fleet.set_beside(state.fleet.machines[number], second)
 
 
 def unreserve(state: State, machine: MachineState) -> None:
@@ -415,6 +424,8 @@ def unreserve(state: State, machine: MachineState) -> None:
         state.bags[job].unreserve(task)
         jobs[job] = None
     machine.queue = []
+    if machine.beside:
+        state.fleet.set_beside(machine, [])
     for job in jobs:
         state.bags.refresh(state.bags[job])
 

@@ -2,9 +2,10 @@
 
 A planner's snapshot leaves out the tasks that run on free hosts, and as many waiting ones as free hosts will do at
 their pace; the planner rents machines for the rest. The nearer the deadline, the fewer tasks are left out: from
-`safe_t` on the snapshot holds all waiting tasks, and from `last_t` on those that run on free hosts as well, early
-enough for rented machines to do them in time. A task that is overdue on a free host is in the snapshot at once. Every
-planner therefore shares its job with free hosts, and its safety net holds.
+`safe_t` on the snapshot holds all waiting tasks. A task that runs on a free host is in the snapshot from `due_t` on:
+early enough for a rented machine to do it in time, and at once when it is overdue. It goes on where it runs, and the
+machine that a plan assigns it to begins a second attempt. Every planner therefore shares its job with free hosts, and
+its safety net holds.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from itertools import chain, islice
 
 from msgspec import Struct
 
-from windfall.core.events import JobRules
+from windfall.core.events import JobRules, Key
+from windfall.core.renting import runtimes
 from windfall.core.renting.machines import pools_of
 from windfall.core.renting.runtimes import Outlook, unit_of
+from windfall.core.state.hosts.hosts import Host
+from windfall.core.state.jobs.attempts import Attempt
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import HELD, WAITING
 from windfall.core.state.renting.fleet import MachineState, machine_of, paid_until_t, queue_of
@@ -32,7 +36,14 @@ FREE_HOST_DISCOUNT = 0.8
 HEAD_START_S, HEAD_START_SHARE = 30.0, 1 / 50
 """Seconds, and the largest share of the time to its deadline, for which a new job is offered to free hosts alone."""
 OVERDUE_FACTOR = 2.0
-"""A task on a free host is overdue after this many times the run time of the slowest task: a machine may rerun it."""
+"""A task on a free host is overdue after this many times the run time of the slowest task."""
+EXPECTED_FACTOR = 1.2
+"""A free host that is trusted has this many times the expected run time before a machine begins its task as well."""
+BAD_HOST_CHANCE = 0.1
+"""Assumed chance that free hosts hang, leave or are too slow for a job, before one of them was lost."""
+MARGIN_S, MARGIN_SHARE = 30.0, 1 / 50
+"""Seconds, and the largest share of the time to the deadline, that a second attempt has to spare where free hosts are
+trusted."""
 MAX_QUANTILE_RATIO = 1.5
 """Limit of a higher quantile of run times, as a multiple of the job's own: few samples say little of far quantiles."""
 MIN_TASKS_TO_LEAVE_ONE = 20
@@ -77,6 +88,26 @@ def left_of_each(state: State, bags: list[Bag], t: float) -> dict[int, Left]:
     return {bag.number: _left_to_free_hosts(state, bag, t) for bag in bags}
 
 
+def _ran_so_far(state: State, bag: Bag, t: float) -> dict[int, float]:
+    """For how long tasks have run without an end, on free hosts as well, whose speed counts as 1.
+
+    Short tasks end first: those that ended alone would make all tasks look short.
+    """
+    found = runtimes.ran_so_far(state, bag, t)
+    begun: dict[int, set[Key]] = {}
+    for task, live in bag.attempts.live.items():
+        for attempt in live:
+            host = state.hosts.get(attempt.host)
+            if host is None or machine_of(state, host) is not None:
+                continue
+            if host.number not in begun:
+                # What a host holds ready beyond its slots has not begun.
+                begun[host.number] = set(islice(host.held, host.slots))
+            if (bag.number, task, attempt.number) in begun[host.number]:
+                found[task] = max(found.get(task, 0.0), t - attempt.sent)
+    return found
+
+
 def _left_to_free_hosts(state: State, bag: Bag, t: float) -> Left:
     """Nothing of a workflow: its plan holds all of its tasks."""
     if bag.finished_t is not None or bag.shape is not None or bag.rules.deadline_s is None:
@@ -84,12 +115,10 @@ def _left_to_free_hosts(state: State, bag: Bag, t: float) -> Left:
     if not _offers(state, bag):
         return NOTHING
     outlooks, limits = _outlooks(state, bag, t), limits_of(state, bag, t)
-    if t >= limits.last_t:
-        return NOTHING
-    running, pace = _running(state, bag, t, outlooks, limits)
-    if t >= limits.safe_t or any(rules.nodes for rules in bag.classes):
+    running, pace, due_t = _running(state, bag, t, outlooks, limits)
+    if t >= min(limits.safe_t, limits.last_t) or any(rules.nodes for rules in bag.classes):
         # Tasks of several hosts are counted on no free host before they run there: enough must be idle at once.
-        return Left(running=running, review_t=limits.last_t)
+        return Left(running=running, review_t=due_t)
     # At most as many as rented machines could do in time if all free hosts left now.
     if_they_leave = (limits.last_t - t) / limits.run_s * _steady_cores(state, bag)
     count = math.floor(min(FREE_HOST_DISCOUNT * pace * (limits.safe_t - t), if_they_leave))
@@ -101,7 +130,7 @@ def _left_to_free_hosts(state: State, bag: Bag, t: float) -> Left:
     waiting = frozenset(islice(chain.from_iterable(bag.queues.by_class), max(at_least, count)))
     freed = _freed(state, bag, max(at_least, count) - len(waiting))
     review_t = t + max((limits.safe_t - t) / REVIEWS, bag.rules.deadline_s / 100)
-    return Left(running, waiting.union(*freed.values()), freed, min(review_t, limits.safe_t))
+    return Left(running, waiting.union(*freed.values()), freed, min(review_t, limits.safe_t, due_t))
 
 
 def _is_shunned(state: State, bag: Bag, t: float) -> bool:
@@ -113,34 +142,91 @@ def _is_shunned(state: State, bag: Bag, t: float) -> bool:
     return in_shared and t >= bag.submitted_t + (bag.rules.deadline_s or 0.0) / REVIEWS
 
 
-class Limits(Struct, frozen=True):
-    """Until when tasks are left to free hosts: waiting ones until `safe_t`, running ones until `last_t`.
+class TaskTimes(Struct, frozen=True):
+    """Run times of the tasks of one class: when one is overdue on a free host, what is expected there, and what it
+    takes on the quickest machine, at a high quantile and at that which suffices if free hosts can be trusted."""
 
-    `longest_s`: by class, the run time after which a task is overdue. `run_s`: the run time on a rented machine.
+    overdue_s: float
+    expected_s: float
+    rented_high_s: float
+    rented_likely_s: float
+
+
+class Limits(Struct, frozen=True):
+    """Until when tasks are left to free hosts: waiting ones until `safe_t`, running ones until their `due_t`.
+
+    `last_t`: the last moment at which machines could do every task in time. `ready_t`: the deadline less the boot of a
+    machine. `run_s`: the run time of the slowest task on a machine.
     """
 
     safe_t: float
     last_t: float
-    longest_s: list[float]
+    ready_t: float
+    margin_s: float
+    times: list[TaskTimes]
+    """By class."""
     run_s: float
+    trusted: bool
+    """No free host of the job was lost so far."""
 
-    def has_ended(self, bag: Bag, task: int, sent_t: float, t: float) -> bool:
-        return t >= self.last_t or t - sent_t > self.longest_s[bag.class_of(task)] * unit_of(bag, task)
+    def last_t_of(self, bag: Bag, task: int) -> float:
+        """The last moment at which a machine would be in time with this task, at a high quantile of its run time."""
+        return self.ready_t - self.times[bag.class_of(task)].rented_high_s * unit_of(bag, task)
+
+    def due_t(self, bag: Bag, task: int, sent_t: float) -> float:
+        """When a machine begins a task as well that was sent to a free host at `sent_t`: before it may be too late.
+
+        If that comes before the host can be expected to be done, a trusted host gets the time for it, as long as a
+        machine is likely to be in time.
+        """
+        times, unit = self.times[bag.class_of(task)], unit_of(bag, task)
+        last_t = self.last_t_of(bag, task)
+        if self.trusted:
+            expected_t = sent_t + EXPECTED_FACTOR * times.expected_s * unit
+            last_t = max(last_t, min(expected_t, self.ready_t - self.margin_s - times.rented_likely_s * unit))
+        return min(sent_t + times.overdue_s * unit, last_t)
 
 
 def limits_of(state: State, bag: Bag, t: float) -> Limits:
     outlooks = _outlooks(state, bag, t)
-    run_s, lag_s = _rented_s(state, bag, outlooks)
+    run_s, lag_s, quickest = _rented_s(state, bag, outlooks)
     # For all running tasks to be in time with the job's confidence, each single one needs a higher quantile.
     high = _outlooks(state, bag, t, 1 + bag.counts[HELD])
-    high_s = _rented_s(state, bag, high)[0]
-    deadline_t = bag.submitted_t + (math.inf if bag.rules.deadline_s is None else bag.rules.deadline_s)
-    return Limits(deadline_t - lag_s - 2 * run_s, deadline_t - lag_s - high_s, _longest_s(outlooks, high), run_s)
+    likely = _outlooks(state, bag, t, confidence=max(0.5, 1.0 - (1.0 - bag.rules.confidence) / BAD_HOST_CHANCE))
+    # What runs on a bad host says nothing of a machine's time, but of the time until a good host is done it does.
+    so_far = _outlooks(state, bag, t, ran=_ran_so_far(state, bag, t))
+    deadline_s = math.inf if bag.rules.deadline_s is None else bag.rules.deadline_s
+    ready_t = bag.submitted_t + deadline_s - lag_s
+    times = []
+    for usual, far, enough, there in zip(outlooks, high, likely, so_far, strict=True):
+        speed = 1.0 if quickest is None else quickest.speed_for(usual.rules.name)
+        overdue_s = OVERDUE_FACTOR * min(far.runtime_s, MAX_QUANTILE_RATIO * usual.runtime_s)
+        likely_s = max(usual.mean_s, enough.runtime_s)
+        times.append(TaskTimes(overdue_s, there.mean_s, far.runtime_s / speed, likely_s / speed))
+    last_t, margin_s = ready_t - _rented_s(state, bag, high)[0], min(MARGIN_S, MARGIN_SHARE * deadline_s)
+    return Limits(ready_t - 2 * run_s, last_t, ready_t, margin_s, times, run_s, not _has_lost(state, bag))
 
 
-def _longest_s(outlooks: list[Outlook], high: list[Outlook]) -> list[float]:
-    pairs = zip(outlooks, high, strict=True)
-    return [OVERDUE_FACTOR * min(far.runtime_s, MAX_QUANTILE_RATIO * usual.runtime_s) for usual, far in pairs]
+def _has_lost(state: State, bag: Bag) -> bool:
+    """Whether an attempt of the job was lost with a free host."""
+    rented = pools_of(state, bag)
+    return any(count and pool not in rented for pool, count in bag.tally.lost_by_pool.items())
+
+
+def silent_t(state: State, host: Host | None) -> float:
+    """When a host is due to have been silent for a lease, unless it is heard of before."""
+    if host is None:
+        return -math.inf
+    return math.inf if host.owner else host.times.seen_t + state.settings.lease_s
+
+
+def due_t(state: State, bag: Bag, task: int, attempt: Attempt, limits: Limits, t: float) -> float:
+    """When a machine begins a task as well that runs on a free host: by its run time, and at once if the host is silent
+    while machines may already be too late."""
+    found = limits.due_t(bag, task, attempt.sent)
+    if found <= t or limits.last_t_of(bag, task) > t:
+        return found
+    return min(found, silent_t(state, state.hosts.get(attempt.host)))
 
 
 def may_help(state: State, bag: Bag, machine: MachineState, t: float) -> bool:
@@ -172,26 +258,33 @@ def may_come(state: State) -> bool:
     )
 
 
-def _outlooks(state: State, bag: Bag, t: float, together: int = 1) -> list[Outlook]:
-    """By class: run times that `together` tasks all keep with the job's confidence.
+def _outlooks(
+    state: State,
+    bag: Bag,
+    t: float,
+    together: int = 1,
+    confidence: float | None = None,
+    ran: dict[int, float] | None = None,
+) -> list[Outlook]:
+    """By class: run times that `together` tasks all keep with the job's confidence, or with this one.
 
     An estimate is taken for the median: free hosts cost nothing, and records of the first format were made so.
     """
-    confidence = bag.rules.confidence
+    chance = bag.rules.confidence if confidence is None else confidence
     return [
-        Outlook(state, bag, index, confidence, t, together=together, guess_is_mean=False)
-        for index in range(len(bag.classes))
+        Outlook(state, bag, index, chance, t, ran, together, guess_is_mean=False) for index in range(len(bag.classes))
     ]
 
 
-def _rented_s(state: State, bag: Bag, outlooks: list[Outlook]) -> tuple[float, float]:
-    """Run time and boot of the slowest task on the quickest machine that does not vanish, or on any if all may."""
+def _rented_s(state: State, bag: Bag, outlooks: list[Outlook]) -> tuple[float, float, Offer | None]:
+    """Run time and boot of the slowest task on the quickest machine that does not vanish, or on any if all may; and
+    that offer."""
     offers = _offers(state, bag)
     if not offers:
-        return 0.0, 0.0
+        return 0.0, 0.0, None
     steady = [offer for offer in offers if offer.market == ONDEMAND] or offers
     quickest = min(steady, key=lambda offer: offer.lag_s + _run_s(bag, offer, outlooks))
-    return _run_s(bag, quickest, outlooks), quickest.lag_s
+    return _run_s(bag, quickest, outlooks), quickest.lag_s, quickest
 
 
 def _run_s(bag: Bag, offer: Offer, outlooks: list[Outlook]) -> float:
@@ -214,13 +307,18 @@ def _offers(state: State, bag: Bag) -> list[Offer]:
     return [offer for pool in pools for offer in state.fleet.offers.get(pool, ())]
 
 
-def _running(state: State, bag: Bag, t: float, outlooks: list[Outlook], limits: Limits) -> tuple[frozenset[int], float]:
-    """Tasks that run on free hosts alone and are not overdue; and the pace of these hosts, in tasks per second.
+def _running(
+    state: State, bag: Bag, t: float, outlooks: list[Outlook], limits: Limits
+) -> tuple[frozenset[int], float, float]:
+    """Tasks that run on free hosts alone and are not due on machines; the pace of these hosts, in tasks per second;
+    and when the first of these tasks is due.
 
-    A slot is assumed to need the mean run time per task, or the time that its present task has run if that is longer.
-    Tasks that a host holds ready beyond its slots do not count.
+    A task for which a machine has a second attempt stays due until it is done. A slot is assumed to need the mean run
+    time per task, or the time that its present task has run if that is longer. Tasks that a host holds ready beyond its
+    slots do not count.
     """
     tasks: list[int] = []
+    first_t, beside = math.inf, state.fleet.beside
     at_work: dict[int, list[float]] = {}
     first, is_rented = 0, False
     for task, live in bag.attempts.live.items():
@@ -234,8 +332,10 @@ def _running(state: State, bag: Bag, t: float, outlooks: list[Outlook], limits: 
         hosts = [host for attempt in live if (host := state.hosts.get(attempt.host)) is not None]
         if any(machine_of(state, host) is not None for host in hosts):
             continue
-        if not all(limits.has_ended(bag, task, attempt.sent, t) for attempt in live):
+        task_due_t = max([due_t(state, bag, task, attempt, limits, t) for attempt in live])
+        if task_due_t > t and (not beside or (bag.number, task) not in beside):
             tasks.append(task)
+            first_t = min(first_t, task_due_t)
         mean_s = outlooks[bag.class_of(task)].mean_s * unit_of(bag, task)
         for attempt in live:
             at_work.setdefault(attempt.host, []).append(max(mean_s, t - attempt.sent, 1e-3))
@@ -243,7 +343,7 @@ def _running(state: State, bag: Bag, t: float, outlooks: list[Outlook], limits: 
     for number, seconds in at_work.items():
         slots = state.hosts[number].slots if number in state.hosts else 0
         pace += math.fsum(1.0 / each for each in seconds[:slots])
-    return frozenset(tasks), pace
+    return frozenset(tasks), pace, first_t
 
 
 def _queues(state: State, bag: Bag) -> dict[int, list[int]]:

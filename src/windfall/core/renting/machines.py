@@ -36,7 +36,7 @@ from windfall.core.state.renting.fleet import (
     Seen,
     again_of,
     owed_microusd,
-    queue_of,
+    row_of,
 )
 from windfall.core.state.renting.fleets import meant
 from windfall.core.state.state import State
@@ -106,7 +106,8 @@ def reserved_for(state: State, machine: MachineState, host: Host, room: int) -> 
     second = again_of(state, machine)
     planned = state.fleet.plans[machine.fleet].plan
     in_order = planned is not None and planned.in_order
-    for place, name in enumerate((*second, *queue_of(state, machine))):
+    beside = set(machine.beside)
+    for place, name in enumerate((*second, *row_of(state, machine))):
         if used >= room:
             break
         job, task = meant(machine.fleet, name)
@@ -131,7 +132,8 @@ def reserved_for(state: State, machine: MachineState, host: Host, room: int) -> 
             units = taken
         memory_free -= need
         used += width
-        why = SECOND_ATTEMPT if place < len(second) else AGAIN if number > 1 else FRESH
+        is_second = place < len(second) or name in beside
+        why = SECOND_ATTEMPT if is_second else AGAIN if number > 1 else FRESH
         picked.append(Assigned(bag.number, task, 1, number, None, why, None, units))
     return picked, used
 

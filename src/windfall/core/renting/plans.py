@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from windfall.core.decisions import RETURNED, JobSettled, PlanTaken
+from windfall.core.decisions import OTHERS_RUN, RETURNED, JobSettled, PlanTaken
 from windfall.core.events import JobRules, PlanProposed
 from windfall.core.jobs import attempts
 from windfall.core.liveness import lessons
@@ -17,11 +17,12 @@ from windfall.core.renting import backlog, budgets, free_hosts, machines, money
 from windfall.core.renting.caps import Caps
 from windfall.core.renting.runtimes import Outlook
 from windfall.core.renting.views import fetching, pools_of, rented, rented_of_pool, rents_nothing
+from windfall.core.state.jobs.attempts import Attempt
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import HELD, WAITING
 from windfall.core.state.renting import fleet
 from windfall.core.state.renting.budgets import lead_s, limit_of, soon_owed_microusd
-from windfall.core.state.renting.fleet import ENDED, HIBERNATED, MachineState
+from windfall.core.state.renting.fleet import ENDED, HIBERNATED, PENDING, RUNNING, MachineState
 from windfall.core.state.renting.fleets import OPEN, PAUSED, meant, named
 from windfall.core.state.state import State
 from windfall.core.supply import modes
@@ -34,6 +35,8 @@ from windfall.planning.contract import (
 from windfall.planning.offers import Offer
 from windfall.units import show_usd
 
+Loss = tuple[int, int, int, int]
+"""(job, task, attempt, verdict)."""
 PAUSE_S = 0.1
 """Least seconds between two plans for one fleet."""
 
@@ -203,21 +206,25 @@ def _assignments(
         if machine is not None and modes.gives_nothing(state, machine.offer.pool):
             taken.refused.append(f"assign to {label}: {modes.starts_nothing(state, machine.offer.pool)}")
             continue
-        queue = []
+        queue, beside = list[int](), list[int]()
         for name in names:
             job, task = meant(event.job, name)
             bag = state.bags.get(job)
             if name in chosen or bag is None or not _serves(state, event.job, job) or not 0 <= task < bag.total:
                 continue
-            value, given_up = bag.columns.state[task], list[int]()
+            value, moved, is_beside = bag.columns.state[task], list[Loss](), False
             if value == HELD:
                 limits[job] = limits.get(job) or free_hosts.limits_of(state, bag, event.t)
-                given_up = _given_up(state, bag, task, number, limits[job], event.t)
-            if (value == WAITING or given_up) and caps.allow(bag, task):
+                moved, is_beside = _taken_over(state, bag, task, machine or number, limits[job], event.t)
+            if (value == WAITING or moved or is_beside) and caps.allow(bag, task):
                 chosen.add(name)
                 queue.append(name)
-                taken.moved += [(job, task, attempt, RETURNED) for attempt in given_up]
+                taken.moved += moved
+                if is_beside:
+                    beside.append(name)
         taken.queues.append((number, queue))
+        if beside:
+            taken.beside.append((number, beside))
     taken.refused += caps.refused
     _free(state, event.job, taken, left)
 
@@ -231,26 +238,43 @@ def _free(state: State, fleet_number: int, taken: PlanTaken, left: dict[int, fre
             freed.setdefault(number, set()).update(named(fleet_number, job, task) for task in tasks)
     for number, names in freed.items():
         if number not in queues:
-            queue = fleet.queue_of(state, state.fleet.machines[number])
-            taken.queues.append((number, [name for name in queue if name not in names]))
+            machine = state.fleet.machines[number]
+            row = fleet.row_of(state, machine)
+            taken.queues.append((number, [name for name in row if name not in names]))
+            if beside := fleet.beside_of(state, machine):
+                taken.beside.append((number, beside))
 
 
-def _given_up(
-    state: State, bag: Bag, task: int, machine: int, limits: free_hosts.Limits, t: float
-) -> list[int]:  # fmt: skip
-    """The attempts of a task if all of them may be given up for one on this machine.
+def _taken_over(
+    state: State, bag: Bag, task: int, machine: MachineState | int, limits: free_hosts.Limits, t: float
+) -> tuple[list[Loss], bool]:
+    """The attempts of a running task that are given up for one on this machine, and whether others go on beside it.
 
-    They run on hibernated machines, or take too long on free hosts.
+    Attempts on hibernated machines are given up. Those on free hosts go on once they are due, and the machine begins a
+    second one. Empty and false if some attempt leaves no place for another one.
     """
-    found = []
+    hibernated, free = list[int](), list[Attempt]()
+    own = machine if isinstance(machine, int) else machine.number
     for attempt in bag.attempts.live.get(task, ()):
         host = state.hosts.get(attempt.host)
         other = None if host is None else fleet.machine_of(state, host)
-        hibernated = other is not None and other.phase == HIBERNATED and other.number != machine
-        if not hibernated and not (other is None and limits.has_ended(bag, task, attempt.sent, t)):
-            return []
-        found.append(attempt.number)
-    return found
+        if other is None:
+            free.append(attempt)
+        elif other.phase == HIBERNATED and other.number != own:
+            hibernated.append(attempt.number)
+        else:
+            return [], False
+    is_due = (bag.number, task) in state.fleet.beside or all(
+        free_hosts.due_t(state, bag, task, a, limits, t) <= t for a in free
+    )
+    if not is_due:
+        return [], False
+    if free and (bag.classes[bag.class_of(task)].nodes or bag.rules.quorum):
+        # Such a task gets no second attempt: it begins again, as soon as there is a machine that can begin it.
+        is_ready = isinstance(machine, MachineState) and machine.phase == RUNNING
+        hibernated, free = [*hibernated, *(a.number for a in free)] if is_ready else [], []
+    verdict = OTHERS_RUN if free else RETURNED
+    return [(bag.number, task, number, verdict) for number in hibernated], bool(free)
 
 
 def _second_attempts(state: State, event: PlanProposed, taken: PlanTaken, numbers: dict[str, int]) -> None:
@@ -291,7 +315,7 @@ def _stops(state: State, event: PlanProposed, taken: PlanTaken) -> None:
         ]
         if busy:
             taken.refused.append(f"stop {machine.name}: {len(busy)} tasks run on it")
-        elif queues.get(machine.number, fleet.queue_of(state, machine)) or again.get(machine.number):
+        elif queues.get(machine.number, fleet.row_of(state, machine)) or again.get(machine.number):
             taken.refused.append(f"stop {machine.name}: tasks wait for it")
         else:
             taken.stopped.append(machine.number)
@@ -300,6 +324,20 @@ def _stops(state: State, event: PlanProposed, taken: PlanTaken) -> None:
         drained = modes.gives_nothing(state, machine.offer.pool) and not modes.is_busy(state, machine)
         if drained and machine.number not in taken.stopped:
             taken.stopped.append(machine.number)
+    if not event.plan.start:
+        taken.stopped += [each for each in _not_needed(state, event.job, queues) if each not in taken.stopped]
+
+
+def _not_needed(state: State, fleet_number: int, queues: dict[int, list[int]]) -> list[int]:
+    """Machines that boot for second attempts alone, all of which free hosts have made needless: they are given back, or
+    never ordered."""
+    return [
+        machine.number
+        for machine in there(state, fleet_number)
+        if machine.phase == PENDING and machine.beside
+        and not queues.get(machine.number, fleet.row_of(state, machine))
+        and not fleet.again_of(state, machine)
+    ]  # fmt: skip
 
 
 def _recalls(state: State, event: PlanProposed, taken: PlanTaken) -> None:

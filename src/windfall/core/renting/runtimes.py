@@ -50,6 +50,9 @@ def lessons_of_results(
         if verdict != ACCEPTED or state.fleet.plan_of(result.job) is None:
             continue
         bag = state.bags[result.job]
+        if (result.job, result.task) in state.fleet.beside:
+            # A machine may have been ordered for this task alone.
+            replan[result.job] = None
         seconds = _sample_s(state, bag, host, result)
         if seconds is None:
             continue

@@ -233,7 +233,7 @@ def _shown(state: State, machine: MachineState, t: float, by_job: dict[int, Show
     running = tuple(_running(state, machine, t, by_job))
     waiting: tuple[int, ...] = ()
     if machine.queue:
-        waiting = tuple([name for name in fleet.queue_of(state, machine) if name not in freed])
+        waiting = tuple([name for name in fleet.row_of(state, machine) if name not in freed])
     is_hibernated = machine.phase == HIBERNATED
     if is_hibernated:
         phase = Phase.HIBERNATED

@@ -22,6 +22,9 @@ from windfall.planning.bags.to_plan import to_plan
 from windfall.planning.contract import ONDEMAND, SPOT, Plan, Rejected, Snapshot
 from windfall.planning.offers import Offer
 
+NOTHING_LEFT = "every task is done or left to free hosts"
+"""Why all machines go back: a snapshot does not hold what is left to free hosts."""
+
 
 class Windfall:
     """The planner. It names tasks where the snapshot does, and counts them where the snapshot has groups."""
@@ -42,7 +45,7 @@ class Windfall:
         if self.market is not None:
             snapshot = replace(snapshot, offers=tuple(o for o in snapshot.offers if o.market == self.market))
         if not snapshot.unfinished:
-            return Plan(stop=[machine.id for machine in snapshot.machines], because=["every task is done"])
+            return Plan(stop=[machine.id for machine in snapshot.machines], because=[NOTHING_LEFT])
         if self.pass_type is PlanningPass and self.market is None:
             serial = plan_serial(snapshot, margin_s)
             if serial is not None:

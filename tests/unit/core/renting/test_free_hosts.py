@@ -104,7 +104,7 @@ def test_reserved_tasks_are_given_to_free_hosts_when_more_of_these_work() -> Non
     assert {task for _, task, _ in mixed.own()} == hidden
 
 
-def test_at_the_last_moment_what_they_still_run_may_begin_again_on_a_machine_and_not_before() -> None:
+def test_at_the_last_moment_what_they_still_run_may_begin_on_a_machine_as_well_and_not_before() -> None:
     mixed = Mixed()
     bag = mixed.rent(1)
     mixed.at(0.85, bag)
@@ -114,8 +114,9 @@ def test_at_the_last_moment_what_they_still_run_may_begin_again_on_a_machine_and
     assert early.moved == [] and early.queues == [(1, [])]
     mixed.at(0.91, bag)
     late = mixed.plan(bag, start=[SURE], assign={"new-0": [0]})
-    assert [(task, attempt) for _, task, attempt, _ in late.moved] == [(0, 1)]
-    assert [task for _, task, _ in mixed.boot(2)] == [0]
+    assert late.moved == [] and (late.queues, late.beside) == ([(2, [0])], [(2, [0])])
+    assert [(task, attempt) for _, task, attempt in mixed.boot(2)] == [(0, 2)]
+    assert [attempt.number for attempt in bag.attempts.live[0]] == [1, 2], "it goes on where it ran"
 
 
 def test_what_runs_there_for_much_longer_than_it_should_is_shown_long_before_the_deadline() -> None:

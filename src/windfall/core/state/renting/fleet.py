@@ -21,6 +21,7 @@ from windfall.planning.offers import Offer
 
 if TYPE_CHECKING:
     from windfall.core.state.hosts.hosts import Host
+    from windfall.core.state.jobs.attempts import Attempt
     from windfall.core.state.state import State
 
 PENDING, RUNNING, HIBERNATED, ENDED = "pending", "running", "hibernated", "ended"
@@ -63,6 +64,8 @@ class MachineState(Struct, array_like=True):
     """Why its offer was chosen, as the plan said that started it."""
     again: list[int] = field(default_factory=list)
     """Tasks that run elsewhere and shall get a second attempt here (fleets.named); see `again_of`."""
+    beside: list[int] = field(default_factory=list)
+    """Those in `queue` that run on free hosts and shall get a second attempt here (fleets.named); see `beside_of`."""
 
     @property
     def there(self) -> bool:
@@ -225,6 +228,31 @@ def again_of(state: State, machine: MachineState) -> list[int]:
     return found
 
 
+def beside_of(state: State, machine: MachineState) -> list[int]:
+    """The tasks that run on free hosts alone and still need a second attempt on this machine."""
+    found = []
+    for name in machine.beside:
+        job, task = meant(machine.fleet, name)
+        live = state.bags[job].attempts.live.get(task, ()) if job in state.bags else ()
+        if live and all(is_on_free_host(state, attempt) for attempt in live):
+            found.append(name)
+    return found
+
+
+def is_on_free_host(state: State, attempt: Attempt) -> bool:
+    host = state.hosts.get(attempt.host)
+    return host is None or machine_of(state, host) is None
+
+
+def row_of(state: State, machine: MachineState) -> list[int]:
+    """What this machine will begin: tasks that wait for it and second attempts beside free hosts, in their order."""
+    waiting = queue_of(state, machine)
+    if not machine.beside:
+        return waiting
+    here = {*waiting, *beside_of(state, machine)}
+    return [name for name in machine.queue if name in here]
+
+
 def awake_since(machine: MachineState) -> float:
     """Since when it has been up without a break; before its boot is over, since it was asked for."""
     woke_t = machine.sleeps[-1][1] if machine.sleeps else None
@@ -249,6 +277,7 @@ class Fleet:
     """All rented machines, what was seen of their offers, and the plans of the fleets that they belong to."""
 
     __slots__ = (
+        "beside",
         "book",
         "budget_t",
         "budgets",
@@ -287,6 +316,8 @@ class Fleet:
         """Machines that the provider has not been asked for, or has not answered for."""
         self.to_end: dict[int, None] = {}
         """Machines that shall end and have not."""
+        self.beside: dict[tuple[int, int], int] = {}
+        """By job and task: the machine that shall begin a second attempt beside a free host."""
         self.markets: dict[str, Seen] = {}
         """What was seen of offers, by their keys."""
         self.strangers: dict[str, list[tuple[str, str]]] = {}
@@ -310,6 +341,7 @@ class Fleet:
             self.there[machine.number] = machine
             self.there_of.setdefault(machine.fleet, {})[machine.number] = machine
         self.note_order(machine)
+        self.note_beside(machine)
         self.next = max(self.next, machine.number + 1)
 
     def remove(self, machine: MachineState) -> None:
@@ -329,6 +361,22 @@ class Fleet:
             self.to_order[number] = None
         else:
             self.to_order.pop(number, None)
+
+    def note_beside(self, machine: MachineState) -> None:
+        """Enter the second attempts of a machine into `beside`."""
+        for name in machine.beside:
+            self.beside[meant(machine.fleet, name)] = machine.number
+
+    def set_beside(self, machine: MachineState, names: list[int]) -> None:
+        """Give a machine new second attempts beside free hosts; no other machine keeps one of these tasks."""
+        for name in machine.beside:
+            self.beside.pop(meant(machine.fleet, name), None)
+        for name in names:
+            other = self.machines.get(self.beside.get(meant(machine.fleet, name), 0))
+            if other is not None:
+                other.beside = [each for each in other.beside if each != name]
+        machine.beside = list(names)
+        self.note_beside(machine)
 
     def serving(self, job: int) -> int:
         """The fleet of a job; of one that rents nothing, the one that it would have of its own."""
