@@ -123,8 +123,8 @@ def test_every_planner_has_second_attempts_begun_in_time(world, planner):
     "changes",
     [
         (SPREAD,), (SPREAD, SLOWER), (SPREAD, VANISH), (SPREAD, FEWER), ("bag.rush.told=nothing", SPREAD),
-        (ROOMY, HANGING), (ROOMY, VANISH, SPREAD), ("bag.rush.checkpoint_mb=10", SPREAD, SLOWER), ("bag.rush.deadline=5m", SPREAD),
-        (FLOW, SPREAD), (FLOW, SPREAD, SLOWER), (FLOW, VANISH),
+        (ROOMY, HANGING), (ROOMY, VANISH, SPREAD), ("bag.rush.checkpoint_mb=10", SPREAD, SLOWER),
+        ("bag.rush.deadline=5m", SPREAD), (FLOW, SPREAD), (FLOW, SPREAD, SLOWER), (FLOW, VANISH),
     ],
 )  # fmt: skip
 def test_no_plan_throws_away_what_a_free_host_runs(world, changes):

@@ -68,6 +68,15 @@ def rented() -> list[Record]:
     return simulated({"cloud": [cloud], "pool": [few], "bag": bags})
 
 
+def beside_free_hosts() -> list[Record]:
+    """Free hosts that are slow: plans have machines begin what runs there, and one or the other is done first."""
+    slow = {"name": "own", "hosts": 3, "slots": 4, "speed": {"law": "uniform", "low": 0.5, "high": 0.9}}
+    quick = {"cycle": "1m", "boot": "1m"}
+    cloud = {"name": "cloud", "offer": [SPOT | SLEEPS | quick, SURE | quick]}
+    bag = {"name": "bag", "tasks": 14, "run": "3m", "deadline": "8m", "planner": "windfall", "submit": "10s"}
+    return simulated({"cloud": [cloud], "pool": [slow], "bag": [bag]})
+
+
 def grid() -> list[Record]:
     """Hosts that fail tasks, fall silent and come back; many results, so that timeouts are learned; workflows."""
     many = {"name": "many", "tasks": 600, "run": {"law": "uniform", "low": "10s", "high": "60s"}, "max_losses": 200}
@@ -208,7 +217,8 @@ def volunteers() -> list[Record]:
 
 
 WORLDS = {"rented": rented, "grid": grid, "by hand": by_hand, "every event": every_event, "fleets": fleets,
-          "forgotten": forgotten, "units": units, "volunteers": volunteers}  # fmt: skip
+          "forgotten": forgotten, "units": units, "volunteers": volunteers,
+          "beside free hosts": beside_free_hosts}  # fmt: skip
 
 
 def store(format_: int, name: str, log: list[Record]) -> None:
