@@ -11,7 +11,7 @@ from windfall.core.state.jobs.attempts import Attempt, Gang
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.columns import DONE, FAILED, HELD, WAITING
 from windfall.core.state.renting.fleet import ENDED, HIBERNATED, MachineState
-from windfall.core.state.renting.fleets import named
+from windfall.core.state.renting.fleets import meant, named
 from windfall.core.state.state import State
 
 
@@ -111,6 +111,9 @@ def _machine_problems(state: State, machine: MachineState) -> list[str]:
             times = machine.queue.count(named(machine.fleet, job, task))
             if number == machine.number and times != 1:
                 found.append(f"{machine.name}: task {job}.{task} is reserved and stands in its queue {times} times")
+    for name in machine.beside:
+        if state.fleet.beside.get(meant(machine.fleet, name)) != machine.number or machine.queue.count(name) != 1:
+            found.append(f"{machine.name}: task {name} beside a free host is not in its queue, or another machine's")
     if machine.meter.since_t is not None and machine.phase in (HIBERNATED, ENDED):
         found.append(f"{machine.name} is {machine.phase} and its meter runs")
     return found
