@@ -39,8 +39,8 @@ OVERDUE_FACTOR = 2.0
 """A task on a free host is overdue after this many times the run time of the slowest task."""
 EXPECTED_FACTOR = 1.2
 """A free host that is trusted has this many times the expected run time before a machine begins its task as well."""
-BAD_HOST_CHANCE = 0.1
-"""Assumed chance that free hosts hang, leave or are too slow for a job, before one of them was lost."""
+BAD_HOST_CHANCE = 0.05
+"""Assumed chance that free hosts hang, leave or are too slow for a job, before one of them was lost or silent."""
 MARGIN_S, MARGIN_SHARE = 30.0, 1 / 50
 """Seconds, and the largest share of the time to the deadline, that a second attempt has to spare where free hosts are
 trusted."""
@@ -144,7 +144,7 @@ def _is_shunned(state: State, bag: Bag, t: float) -> bool:
 
 class TaskTimes(Struct, frozen=True):
     """Run times of the tasks of one class: when one is overdue on a free host, what is expected there, and what it
-    takes on the quickest machine, at a high quantile and at that which suffices if free hosts can be trusted."""
+    takes on the quickest machine: at a high quantile, and as much as must be left if free hosts can be trusted."""
 
     overdue_s: float
     expected_s: float
@@ -167,7 +167,7 @@ class Limits(Struct, frozen=True):
     """By class."""
     run_s: float
     trusted: bool
-    """No free host of the job was lost so far."""
+    """No free host of the job was lost so far, and none is silent."""
 
     def last_t_of(self, bag: Bag, task: int) -> float:
         """The last moment at which a machine would be in time with this task, at a high quantile of its run time."""
@@ -192,25 +192,39 @@ def limits_of(state: State, bag: Bag, t: float) -> Limits:
     run_s, lag_s, quickest = _rented_s(state, bag, outlooks)
     # For all running tasks to be in time with the job's confidence, each single one needs a higher quantile.
     high = _outlooks(state, bag, t, 1 + bag.counts[HELD])
-    likely = _outlooks(state, bag, t, confidence=max(0.5, 1.0 - (1.0 - bag.rules.confidence) / BAD_HOST_CHANCE))
-    # What runs on a bad host says nothing of a machine's time, but of the time until a good host is done it does.
-    so_far = _outlooks(state, bag, t, ran=_ran_so_far(state, bag, t))
     deadline_s = math.inf if bag.rules.deadline_s is None else bag.rules.deadline_s
     ready_t = bag.submitted_t + deadline_s - lag_s
+    last_t, trusted = ready_t - _rented_s(state, bag, high)[0], not _has_lost(state, bag)
+    likely = so_far = outlooks
+    if trusted and last_t <= t:
+        # Before `last_t` nothing is due for want of time, whatever these say.
+        chance = 1.0 - (1.0 - bag.rules.confidence) / BAD_HOST_CHANCE
+        if chance > 0.0:
+            likely = _outlooks(state, bag, t, 1 + bag.counts[HELD], chance)
+        # What runs on a bad host says nothing of a machine's time, but of the time until a good host is done it does.
+        so_far = _outlooks(state, bag, t, ran=_ran_so_far(state, bag, t))
     times = []
     for usual, far, enough, there in zip(outlooks, high, likely, so_far, strict=True):
         speed = 1.0 if quickest is None else quickest.speed_for(usual.rules.name)
         overdue_s = OVERDUE_FACTOR * min(far.runtime_s, MAX_QUANTILE_RATIO * usual.runtime_s)
-        likely_s = max(usual.mean_s, enough.runtime_s)
+        likely_s = usual.mean_s if enough is usual else min(far.runtime_s, max(usual.mean_s, enough.runtime_s))
         times.append(TaskTimes(overdue_s, there.mean_s, far.runtime_s / speed, likely_s / speed))
-    last_t, margin_s = ready_t - _rented_s(state, bag, high)[0], min(MARGIN_S, MARGIN_SHARE * deadline_s)
-    return Limits(ready_t - 2 * run_s, last_t, ready_t, margin_s, times, run_s, not _has_lost(state, bag))
+    margin_s = min(MARGIN_S, MARGIN_SHARE * deadline_s)
+    return Limits(ready_t - 2 * run_s, last_t, ready_t, margin_s, times, run_s, trusted)
 
 
 def _has_lost(state: State, bag: Bag) -> bool:
-    """Whether an attempt of the job was lost with a free host."""
+    """Whether an attempt of the job was lost with a free host, or is on one that is silent."""
     rented = pools_of(state, bag)
-    return any(count and pool not in rented for pool, count in bag.tally.lost_by_pool.items())
+    if any(count and pool not in rented for pool, count in bag.tally.lost_by_pool.items()):
+        return True
+    silent = (state.hosts[number] for number in state.hosts.unknown)
+    return any(
+        job == bag.number and bag.attempts.find(task, number) is not None
+        for host in silent
+        if host.held and not host.owner and machine_of(state, host) is None
+        for job, task, number in host.held
+    )
 
 
 def silent_t(state: State, host: Host | None) -> float:
