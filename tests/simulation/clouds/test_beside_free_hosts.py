@@ -6,10 +6,13 @@ from __future__ import annotations
 import pytest
 
 from windfall.core.decisions import PlanTaken
-from windfall.core.records import Record
+from windfall.core.engine import Engine
+from windfall.core.records import Record, decode_record, encode_record
 from windfall.core.state.invariants import problems
 from windfall.core.state.renting.fleet import ENDED, machine_of
 from windfall.core.state.snapshot import load, save
+from windfall.core.state.state import State
+from windfall.policy import compile_policies
 from windfall.sim.run import Notes, outcome_of
 from windfall.sim.scenario import read
 from windfall.sim.world import World
@@ -72,6 +75,7 @@ class Watched:
 
     def __init__(self, scenario, seed: int) -> None:
         self.notes, self.plans, self.seconds = Notes(), 0, 0
+        self.log: list[bytes] = []
         self.world = World(scenario, seed, self._keep)
         self.world.run()
         self.outcome = outcome_of(self.world, self.notes, seed)
@@ -79,9 +83,14 @@ class Watched:
         assert problems(state) == []
         assert all(machine.phase == ENDED for machine in state.fleet.machines.values())
         assert state.fleet.beside == {}
+        again, engine = State(), Engine(compile_policies)
+        for data in self.log:
+            engine.apply(again, decode_record(data))
+        assert save(again) == save(state), "the log alone brings the same state back"
 
     def _keep(self, record: Record) -> None:
         self.notes.keep(record)
+        self.log.append(encode_record(record))
         taken = record.decided
         if not isinstance(taken, PlanTaken):
             return
@@ -105,12 +114,28 @@ def test_a_job_that_its_free_hosts_finish_as_was_told_costs_nothing(world):
         assert watched.seconds == 0 and watched.plans > 0
 
 
+def test_machines_for_tasks_that_free_hosts_took_while_the_plan_was_made_are_not_rented(tmp_path):
+    path = tmp_path / "world.toml"
+    path.write_text(WORLD.replace('planner = "windfall"', 'fleet = "shared"') + '[[fleet]]\nname = "shared"\n')
+    watched = Watched(read(str(path), ["server.planning=2s"]), 1)
+    assert watched.outcome.cost_usd == 0.0 and watched.outcome.met
+
+
 @pytest.mark.parametrize("changes", [(SLOWER,), (MUCH_SLOWER,), (HANGING,), (VANISH,), (FEWER, HANGING)])
 def test_the_deadline_holds_whatever_free_hosts_do_if_tasks_take_what_was_told(world, changes):
     for seed in range(1, 4):
         watched = Watched(world(*changes), seed)
         assert watched.outcome.met, (seed, watched.outcome)
         assert watched.seconds > 0
+
+
+@pytest.mark.parametrize("changes", [(HANGING,), (VANISH,), (SPREAD,)])
+def test_a_workflow_is_in_time_though_its_first_tasks_run_on_free_hosts(world, changes):
+    # While its first plan is made, free hosts take its first tasks.
+    flow = ("bag.rush.shape=hybrid", "server.planning=15s", ROOMY)
+    for seed in range(1, 3):
+        watched = Watched(world(*flow, *changes), seed)
+        assert watched.outcome.met and watched.seconds > 0, (seed, watched.outcome)
 
 
 @pytest.mark.parametrize("planner", ["windfall", "hads", "greedy", "on-demand", "uniform-progress"])

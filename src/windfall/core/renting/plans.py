@@ -7,6 +7,7 @@ Parts that can no longer be carried out are left out, with a reason; the others 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 from windfall.core.decisions import OTHERS_RUN, RETURNED, JobSettled, PlanTaken
@@ -80,6 +81,7 @@ def on_plan_proposed(state: State, event: PlanProposed, policies: Any) -> PlanTa
     left = free_hosts.left_of_each(state, bags, event.t)
     _assignments(state, event, taken, numbers, left)
     _second_attempts(state, event, taken, numbers)
+    _overtaken(state, event, taken)
     _stops(state, event, taken)
     _recalls(state, event, taken)
     taken.not_before_t = event.t + PAUSE_S
@@ -264,12 +266,13 @@ def _taken_over(
             hibernated.append(attempt.number)
         else:
             return [], False
-    is_due = (bag.number, task) in state.fleet.beside or all(
-        free_hosts.due_t(state, bag, task, a, limits, t) <= t for a in free
-    )
+    begins_again = _begins_again(bag, task)
+    # The plan of a workflow counts on the machine for what follows from the task, wherever that runs.
+    is_due = (bag.shape is not None and not begins_again) or (bag.number, task) in state.fleet.beside
+    is_due = is_due or all(free_hosts.due_t(state, bag, task, each, limits, t) <= t for each in free)
     if not is_due:
         return [], False
-    if free and (bag.classes[bag.class_of(task)].nodes or bag.rules.quorum):
+    if free and begins_again:
         # Such a task gets no second attempt: it begins again, as soon as there is a machine that can begin it.
         is_ready = isinstance(machine, MachineState) and machine.phase == RUNNING
         hibernated, free = [*hibernated, *(a.number for a in free)] if is_ready else [], []
@@ -296,6 +299,38 @@ def _second_attempts(state: State, event: PlanProposed, taken: PlanTaken, number
             if is_alone and not bag.classes[bag.class_of(task)].nodes and not bag.rules.quorum:
                 tasks.append(name)
         taken.again.append((number, tasks))
+
+
+def _overtaken(state: State, event: PlanProposed, taken: PlanTaken) -> None:
+    """Leave out machines for tasks alone that are done by now, or have begun on hosts that go on with them."""
+    queues, again = dict(taken.queues), dict(taken.again)
+    needless = {
+        number: offer
+        for number, label, offer in taken.started
+        if event.plan.assign.get(label)
+        and not queues.get(number) and not again.get(number)
+        and all(_has_begun(state, event.job, name) for name in event.plan.assign[label])
+    }  # fmt: skip
+    if not needless:
+        return
+    taken.started = [each for each in taken.started if each[0] not in needless]
+    taken.queues = [each for each in taken.queues if each[0] not in needless]
+    taken.again = [each for each in taken.again if each[0] not in needless]
+    names = Counter(offer.name for offer in needless.values())
+    taken.refused += [f"start {count} {name}: their tasks run elsewhere by now" for name, count in names.items()]
+
+
+def _has_begun(state: State, fleet_number: int, name: int) -> bool:
+    job, task = meant(fleet_number, name)
+    bag = state.bags.get(job)
+    if bag is None or not 0 <= task < bag.total or bag.columns.state[task] == WAITING:
+        return False
+    return bag.columns.state[task] != HELD or not _begins_again(bag, task)
+
+
+def _begins_again(bag: Bag, task: int) -> bool:
+    """Whether a task gets no second attempt beside a free host, but begins again where a plan moves it."""
+    return bool(bag.classes[bag.class_of(task)].nodes or bag.rules.quorum)
 
 
 def _stops(state: State, event: PlanProposed, taken: PlanTaken) -> None:

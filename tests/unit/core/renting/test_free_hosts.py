@@ -111,11 +111,12 @@ def test_at_the_last_moment_what_they_still_run_may_begin_on_a_machine_as_well_a
     assert len(mixed.own()) == 1
     mixed.at(0.88, bag)
     early = mixed.plan(bag, start=[SURE], assign={"new-0": [0]})
-    assert early.moved == [] and early.queues == [(1, [])]
+    assert (early.moved, early.queues, early.started) == ([], [], [])
+    assert early.refused == ["start 1 sure: their tasks run elsewhere by now"]
     mixed.at(0.91, bag)
     late = mixed.plan(bag, start=[SURE], assign={"new-0": [0]})
-    assert late.moved == [] and (late.queues, late.beside) == ([(2, [0])], [(2, [0])])
-    assert [(task, attempt) for _, task, attempt in mixed.boot(2)] == [(0, 2)]
+    assert late.moved == [] and (late.queues, late.beside) == ([(1, [0])], [(1, [0])])
+    assert [(task, attempt) for _, task, attempt in mixed.boot(1)] == [(0, 2)]
     assert [attempt.number for attempt in bag.attempts.live[0]] == [1, 2], "it goes on where it ran"
 
 
