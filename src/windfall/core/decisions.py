@@ -299,6 +299,9 @@ class PlanTaken(Decision):
     """(machine, tasks): second attempts of tasks that run elsewhere, the whole list of every machine that changes."""
     beside: list[tuple[int, list[int]]] = []
     """(machine, tasks): those of its `queues` that run on free hosts and go on there: it begins second attempts."""
+    collects_until_t: float = -inf
+    """Until then changes that the plan's safety net covers cause no plan by themselves: in a large fleet there are
+    very many."""
 
 
 class MachineSettled(Decision):

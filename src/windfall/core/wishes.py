@@ -133,17 +133,17 @@ def plan_wish(state: State, fleet: int) -> PlanWish | None:
     followed = state.fleet.plans.get(fleet)
     if followed is None:
         return None
-    not_before_t = followed.not_before_t
+    at_t = followed.at_t
     named = state.fleet.book.by_number.get(fleet)
     if named is not None:
         if not state.fleet.book.active[fleet] and not there(state, fleet):
             return None
-        return PlanWish(fleet, named.rules.planner or PLANNER, FLEET_FALLBACK, not_before_t, kind=FLEET)
+        return PlanWish(fleet, named.rules.planner or PLANNER, FLEET_FALLBACK, at_t, kind=FLEET)
     bag = state.bags[fleet]
     if bag.finished_t is not None and not there(state, fleet):
         return None
     kind, fallback = (BAG, FALLBACK) if bag.shape is None else (WORKFLOW, WORKFLOW_FALLBACK)
-    return PlanWish(fleet, bag.rules.planner or PLANNER, fallback, not_before_t, kind=kind)
+    return PlanWish(fleet, bag.rules.planner or PLANNER, fallback, at_t, kind=kind)
 
 
 def there(state: State, fleet: int) -> list[MachineState]:

@@ -165,7 +165,11 @@ class Simulated:
             for fleet in wanted.plans:
                 if self._told_of and self._told_of[fleet]:
                     continue
-                if fleet not in self._planned and (wish := plan_wish(self.state, fleet)) is not None:
+                planned_t = self._planned.get(fleet, inf)
+                if planned_t <= self.now or (planned_t == inf and fleet in self._planned):
+                    continue
+                # Changes that are collected may be followed by one that cannot wait.
+                if (wish := plan_wish(self.state, fleet)) is not None and wish.at_t < planned_t:
                     self._planned[fleet] = wish.at_t
                     self.at(wish.at_t, self._plan, fleet)
         if wanted.order or wanted.end or wanted.asks:
@@ -179,8 +183,8 @@ class Simulated:
         due_now = (fleet for fleet in self.state.fleet.plans_due if self._planned.get(fleet, inf) <= self.now)
         fleet = next(due_now, scheduled)
         wish = plan_wish(self.state, fleet) if fleet in self.state.fleet.plans_due else None
-        if self._planned.get(fleet) == inf:
-            return
+        if self._planned.get(fleet, -inf) > self.now:
+            return  # a planner is at work, or it was planned before for a change that could not wait
         if self._saved is not None or wish is None:
             self._planned.pop(fleet, None)
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import pytest
 
@@ -140,6 +141,35 @@ def test_a_job_that_rents_is_planned_for_when_it_is_there_and_again_when_a_plan_
     (name, first), _ = planner.shown
     assert name == "hads" and len(first.tasks) == 4 and {offer.name for offer in first.offers} == {"spot", "steady"}
     assert driver.state.fleet.plans[1].plans == 2
+
+
+def test_a_change_that_cannot_wait_is_planned_for_although_others_are_being_collected():
+    async def story():
+        driver = Realtime(MemoryStore(), Engine(), Settings())
+        await driver.start()
+        keeper = PlanKeeper(driver)
+        keeper._planning = planner = InPlace()
+        await keeper.start()
+        now = driver.clock()
+        rules = JobRules("bag", deadline_s=60.0, rent_from=["cloud"])
+        await driver.submit([OffersConfigured(now, "cloud", [SPOT, STEADY]), JobSubmitted(now, rules, [TaskClass()])])
+        await driver.submit([TasksAdded(now, 1, 4), JobSealed(now, 1)])
+        while not planner.shown:
+            await asyncio.sleep(0.01)
+        driver.state.fleet.plans[1].collects_until_t = now + 3600.0  # as after a plan for very many machines
+        driver.state.touch(1, math.inf)
+        keeper._changed.set()
+        while not keeper._waiting:
+            await asyncio.sleep(0.01)
+        await driver.submit([OffersConfigured(driver.clock(), "cloud", [STEADY])])
+        while len(planner.shown) < 2:
+            await asyncio.sleep(0.01)
+        await keeper.stop()
+        await driver.stop()
+        return planner
+
+    planner = asyncio.run(asyncio.wait_for(story(), 30))
+    assert [offer.name for offer in planner.shown[1][1].offers] == ["steady"]
 
 
 def test_a_job_that_is_forgotten_while_its_plan_waits_is_not_planned_for():

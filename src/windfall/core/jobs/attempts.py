@@ -184,14 +184,17 @@ def give_up(bag: Bag, task: int, number: int) -> Attempt | None:
     return attempt
 
 
-def requeue(state: State, bag: Bag, task: int) -> None:
-    """The task waits again: in its queue, or in none while it waits for a parent. The caller settles the bag."""
+def requeue(state: State, bag: Bag, task: int, plan_by_t: float = -inf) -> None:
+    """The task waits again: in its queue, or in none while it waits for a parent. The caller settles the bag.
+
+    `plan_by_t`: until when its fleet's plan may wait (`State.touch`).
+    """
     bag.move(task, WAITING)
     if bag.shape is not None and bag.queues.parents_left[task]:
         bag.queues.held += 1
     else:
         bag.queues.by_class[bag.class_of(task)].give_back(task)
-    state.touch(bag.number)
+    state.touch(bag.number, plan_by_t)
 
 
 def cancel_attempts(state: State, bag: Bag, task: int, waste: str = CANCELLED_WORK) -> None:

@@ -11,7 +11,9 @@ from windfall.core.state.hosts.hosts import GONE, HIBERNATED, LIVE, UNKNOWN, Hos
 from windfall.core.state.jobs.bags import Bag
 from windfall.core.state.jobs.causes import LOST_CODE, Loss
 from windfall.core.state.jobs.columns import FAILED
+from windfall.core.state.renting.fleet import machine_of
 from windfall.core.state.state import State
+from windfall.planning.contract import SPOT
 
 
 def apply_time_judged(state: State, event: TimerFired, decided: TimeJudged) -> None:
@@ -129,6 +131,7 @@ def apply_losses(state: State, losses: list[Loss], lessons: Lessons | None, t: f
             continue
         bag.columns.losses[task] += 1
         host = state.hosts.get(attempt.host)
+        machine = None if host is None else machine_of(state, host)
         if host is not None:
             host.record.fade(t, half_life_s)
             host.record.lost_task()
@@ -138,7 +141,9 @@ def apply_losses(state: State, losses: list[Loss], lessons: Lessons | None, t: f
         if verdict == LOST_FOR_GOOD:
             fail_as_lost(bag, task, number, attempt.host, attempt.sent, t)
         else:
-            attempts.requeue(state, bag, task)
+            # The safety net covers what is lost on spot machines.
+            is_covered = machine is not None and machine.offer.market == SPOT
+            attempts.requeue(state, bag, task, inf if is_covered else -inf)
     for bag in touched.values():
         attempts.settle_results(state, bag, t)
 

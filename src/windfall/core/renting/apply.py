@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import inf
 
 from msgspec.structs import replace
 
@@ -58,6 +59,7 @@ from windfall.core.state.renting.fleet import (
     awake_since,
     held_at,
     machine_of,
+    paid_until_t,
     queue_of,
     row_of,
 )
@@ -67,6 +69,9 @@ from windfall.core.state.state import State
 from windfall.planning import counts
 from windfall.planning.contract import SPOT
 from windfall.planning.counts import SpellCounts
+
+RELEASE_S, LEAST_CYCLE_S = 5.0, 300.0
+"""An idle machine is planned for this long before its next billing cycle, unless its cycles are shorter than that."""
 
 
 def follow(state: State, bag: Bag, decided: JobSettled) -> None:
@@ -104,7 +109,7 @@ def apply_plan_taken(state: State, event: PlanProposed, decided: PlanTaken) -> N
     _remember(state, planned, event, decided)
     # What this very plan has changed does not call for another one; what happened while it was made does.
     if not overtaken:
-        planned.changed_seq = event.seq
+        planned.changed_seq, planned.change_by_t = event.seq, inf
         state.fleet.plans_due.pop(event.job, None)
 
 
@@ -157,7 +162,7 @@ def _give_up(state: State, decided: PlanTaken, t: float) -> None:
 def _remember(state: State, planned: PlanState, event: PlanProposed, decided: PlanTaken) -> None:
     plan = event.plan
     planned.plan, planned.planned_t, planned.planned_seq = plan, event.t, event.seq
-    planned.not_before_t = decided.not_before_t
+    planned.not_before_t, planned.collects_until_t = decided.not_before_t, decided.collects_until_t
     planned.refused, planned.error = decided.refused, event.error
     planned.replan_t = decided.replan_t
     if not planned.plans:
@@ -260,7 +265,7 @@ def apply_machine_noticed(state: State, event: MachineNoticed, decided: Nothing)
     if machine is not None and machine.there and machine.noticed_t != event.until:
         machine.noticed_t = event.until
         _seen(state, machine).counts.notices += 1
-        state.touch(machine.fleet)
+        state.touch(machine.fleet, (event.t + event.until) / 2)
 
 
 def apply_machine_hibernated(state: State, event: MachineHibernated, decided: Nothing) -> None:
@@ -276,7 +281,7 @@ def apply_machine_hibernated(state: State, event: MachineHibernated, decided: No
     host = state.hosts.get(machine.host)
     if host is not None and host.state != GONE:
         hibernate(state, host)
-    state.touch(machine.fleet)
+    state.touch(machine.fleet, inf)
     watch(state, machine.fleet, event.t)
 
 
@@ -357,7 +362,7 @@ def wake(state: State, machine: MachineState, at: float) -> None:
     seen.resumed += 1
     seen.hibernated_s += at - hibernated_t
     counts.came_back(seen.counts, at, state.settings.bookkeeping.spells)
-    state.touch(machine.fleet)
+    state.touch(machine.fleet, inf)
     watch(state, machine.fleet, at)
 
 
@@ -376,7 +381,7 @@ def joined(state: State, host: Host, t: float) -> None:
         seen.boot_delays_s = [*seen.boot_delays_s, boot_s - machine.offer.lag_s][
             -state.settings.bookkeeping.boots_kept :
         ]
-        state.touch(machine.fleet)
+        state.touch(machine.fleet, inf)
         watch(state, machine.fleet, t)
     elif machine.phase == HIBERNATED:
         wake(state, machine, t)
@@ -389,7 +394,9 @@ def note_idle(state: State, host: Host) -> None:
         return
     idle = not host.held and not row_of(state, machine) and not again_of(state, machine)
     if idle and not machine.idle:
-        state.touch(machine.fleet)
+        # Its next billing cycle would be paid for nothing.
+        by_t = paid_until_t(machine, state.t) - RELEASE_S
+        state.touch(machine.fleet, by_t if machine.offer.cycle_s > LEAST_CYCLE_S else inf)
     machine.idle = idle
 
 
@@ -434,7 +441,9 @@ def _finish(state: State, machine: MachineState, t: float, cause: str) -> None:
     machine.phase, machine.cause, machine.ended_t = ENDED, cause, t
     state.fleet.remove(machine)
     unreserve(state, machine)
-    state.touch(machine.fleet)
+    # That a spot machine goes is covered by the safety net; that we give one back was planned.
+    is_covered = cause != REFUSED and (machine.stopping or machine.offer.market == SPOT)
+    state.touch(machine.fleet, inf if is_covered else -inf)
     watch(state, machine.fleet, t)
 
 

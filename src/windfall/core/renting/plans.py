@@ -40,6 +40,9 @@ Loss = tuple[int, int, int, int]
 """(job, task, attempt, verdict)."""
 PAUSE_S = 0.1
 """Least seconds between two plans for one fleet."""
+FEW_MACHINES, PAUSE_PER_MACHINE_S, PAUSE_SHARE = 50, 0.2, 1 / 100
+"""Changes that the safety net covers are collected for this long for each machine beyond the first ones, at most for
+this share of the time to the deadline. A large fleet has as many changes as machines, and each costs little."""
 
 
 def settled(state: State, bag: Bag, rules: JobRules, sealed: bool) -> JobSettled:
@@ -85,6 +88,7 @@ def on_plan_proposed(state: State, event: PlanProposed, policies: Any) -> PlanTa
     _stops(state, event, taken)
     _recalls(state, event, taken)
     taken.not_before_t = event.t + PAUSE_S
+    taken.collects_until_t = _collects_until_t(state, event, taken)
     _complete(state, bags, event, taken, left)
     return taken
 
@@ -95,6 +99,17 @@ def complete(state: State, event: PlanProposed, taken: PlanTaken) -> None:
         bags = _watched(state, event.job)
         left = free_hosts.left_of_each(state, bags, event.t)
         _complete(state, bags, event, taken, left)
+
+
+def _collects_until_t(state: State, event: PlanProposed, taken: PlanTaken) -> float:
+    """Until when changes that may wait are collected. Those that the safety net does not cover never wait, nor does
+    the time at which a plan asks to be made again."""
+    bag = state.bags.get(event.job)
+    if bag is None or bag.shape is not None or bag.finished_t is not None or bag.rules.deadline_s is None:
+        return -math.inf
+    count = len(state.fleet.there_of.get(event.job, ())) + len(taken.started)
+    left_s = bag.submitted_t + bag.rules.deadline_s - event.t
+    return event.t + min(PAUSE_PER_MACHINE_S * max(0, count - FEW_MACHINES), PAUSE_SHARE * max(0.0, left_s))
 
 
 def _watched(state: State, number: int) -> list[Bag]:

@@ -54,11 +54,15 @@ class State:
         """Whether a job had this number and is no more. Jobs and named fleets have their numbers from one counter."""
         return 0 < number < self.bags.next and number not in self.bags and number not in self.fleet.book.by_number
 
-    def touch(self, job: int) -> None:
-        """Something has happened that could change the plan of a job's fleet; the number of a fleet does as well."""
+    def touch(self, job: int, by_t: float = -inf) -> None:
+        """Something has happened that could change the plan of a job's fleet; the number of a fleet does as well.
+
+        `by_t`: until then it may wait for other changes, if the fleet is so large that its changes are collected.
+        """
         if not self.fleet.plans:
             return
         plan = self.fleet.plan_of(job)
         if plan is not None:
             plan.changed_seq = self.seq + 1
+            plan.change_by_t = min(plan.change_by_t, by_t)
             self.fleet.plans_due[plan.fleet] = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import subprocess
 import sys
 import time
@@ -55,6 +56,8 @@ class PlanKeeper:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="planner")
         self._changed = asyncio.Event()
         self._at_work: dict[int, asyncio.Task[None]] = {}
+        self._waiting: dict[int, tuple[float, asyncio.Event]] = {}
+        """Fleets whose plan is not due yet: when it is, and what wakes it if it is due sooner."""
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -82,13 +85,20 @@ class PlanKeeper:
             await self._changed.wait()
             self._changed.clear()
             for fleet in list(wishes(self._driver.state).plans):
-                wish = plan_wish(self._driver.state, fleet) if fleet not in self._at_work else None
-                if wish is not None:
+                waits_until_t, sooner = self._waiting.get(fleet, (-math.inf, None))
+                if fleet in self._at_work and sooner is None:
+                    continue
+                wish = plan_wish(self._driver.state, fleet)
+                if sooner is not None:
+                    # Changes that are collected may be followed by one that cannot wait.
+                    if wish is None or wish.at_t < waits_until_t:
+                        sooner.set()
+                elif wish is not None:
                     self._at_work[fleet] = asyncio.create_task(self._plan(wish))
 
     async def _plan(self, wish: PlanWish) -> None:
         try:
-            await asyncio.sleep(max(0.0, wish.at_t - self._driver.clock()))
+            await self._wait(wish)
             await self.plan(wish.fleet)
         except Uncommitted:
             await asyncio.sleep(wish.retry_s)  # nothing can be written now, and the driver has said why
@@ -99,6 +109,20 @@ class PlanKeeper:
             del self._at_work[wish.fleet]
         if self._driver.state.fleet.plans_due:
             self._changed.set()
+
+    async def _wait(self, wish: PlanWish) -> None:
+        """Until the plan is due."""
+        sooner, at_t = asyncio.Event(), wish.at_t
+        try:
+            while (left_s := at_t - self._driver.clock()) > 0.0:
+                self._waiting[wish.fleet] = at_t, sooner
+                sooner.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(sooner.wait(), left_s)
+                now = plan_wish(self._driver.state, wish.fleet)
+                at_t = -math.inf if now is None else min(at_t, now.at_t)
+        finally:
+            self._waiting.pop(wish.fleet, None)
 
     async def plan(self, fleet: int) -> None:
         """Look, think, propose."""

@@ -141,6 +141,15 @@ class PlanState(Struct, array_like=True):
     """What the first plan predicted, to be compared with the result."""
     first_finish_t: float | None = None
     not_before_t: float = -math.inf
+    collects_until_t: float = -math.inf
+    """Until then changes that may wait are collected, and planned together."""
+    change_by_t: float = math.inf
+    """Until when all changes since the plan may wait."""
+
+    @property
+    def at_t(self) -> float:
+        """When to plan, if something has changed."""
+        return max(self.not_before_t, min(self.collects_until_t, self.change_by_t))
 
 
 def tariff_of(offer: Offer) -> Tariff:
