@@ -6,10 +6,20 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 from msgspec.structs import replace
 
-from windfall.planning.bags.packing import Bin, HibernatedMachine, Item, expected_left_s, fill, longest_first
-from windfall.planning.contract import Machine
+from windfall.planning.bags.packing import (
+    TOLERANCE_S,
+    Bin,
+    HibernatedMachine,
+    Item,
+    expected_left_s,
+    fill,
+    longest_first,
+)
+from windfall.planning.contract import Machine, Task
+from windfall.planning.room import market_key
 
 if TYPE_CHECKING:
     from windfall.planning.bags.planning_pass import PlanningPass
@@ -30,13 +40,37 @@ def resume_limit_t(machine: Machine, items: Sequence[Item]) -> float:
     return limit_t
 
 
-def take_over(decided: PlanningPass, hibernated: HibernatedMachine) -> None:
+class PaidTime:
+    """Which machines of a pass have room for one more task. Of many, nearly none has: all are asked at once."""
+
+    def __init__(self, bins: Sequence[Bin], by_t: float) -> None:
+        self._offers = {market_key(bin.offer): bin.offer for bin in bins}
+        numbers = {key: number for number, key in enumerate(self._offers)}
+        self._offer_of = np.array([numbers[market_key(bin.offer)] for bin in bins], dtype=np.intp)
+        self._free_t = np.array([min(bin.free_t) for bin in bins])
+        self._until_t = np.array([min(bin.keep_t, by_t) for bin in bins]) + TOLERANCE_S
+
+    def places_for(self, task: Task) -> list[int]:
+        """The places of machines that have a core free for long enough, in rising order. Some may still not do."""
+        if not self._offers:
+            return []
+        seconds = np.array([task.seconds_on(offer) for offer in self._offers.values()])[self._offer_of]
+        places: list[int] = np.flatnonzero(self._free_t + seconds <= self._until_t).tolist()
+        return places
+
+    def changed(self, place: int, bin: Bin) -> None:
+        self._free_t[place] = min(bin.free_t)
+
+
+def take_over(decided: PlanningPass, hibernated: HibernatedMachine, paid: PaidTime) -> None:
     """Move tasks of a hibernated machine to time that is paid for anyway."""
     for item in longest_first(hibernated.items):
-        for bin in decided.bins:
+        for place in paid.places_for(item.task):
+            bin = decided.bins[place]
             if not _ends_sooner(decided, bin, item, hibernated):
                 continue
             if fill(bin, [item], [1], decided.by_t):
+                paid.changed(place, bin)
                 bin.placed[-1] = replace(bin.placed[-1], item=len(decided.items))
                 decided.items.append(item)
                 hibernated.items = [other for other in hibernated.items if other is not item]

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from windfall.planning.bags.absent_spot import spot_is_back, spot_is_refused
 from windfall.planning.bags.alike import Alike, Kind
-from windfall.planning.bags.hibernated import resume_limit_t, take_over
+from windfall.planning.bags.hibernated import PaidTime, resume_limit_t, take_over
 from windfall.planning.bags.late import place_late
 from windfall.planning.bags.leases import Leases, Useless
 from windfall.planning.bags.packing import (
@@ -206,8 +206,10 @@ class PlanningPass:
                 sizes[key] = sizes_on(self.items, bin.offer)
             fill(bin, self.items, left, self.by_t, sizes[key])
             bin.keep_t = self.kept(bin, paid_until_t)
-        for hibernated in self.hibernated_machines:
-            take_over(self, hibernated)
+        if self.hibernated_machines:
+            paid = PaidTime(self.bins, self.by_t)
+            for hibernated in self.hibernated_machines:
+                take_over(self, hibernated, paid)
         left += [0] * (len(self.items) - len(left))
         given_up = [hibernated for hibernated in self.hibernated_machines if not self.worth_waiting(hibernated)]
         self.left_hibernated = [hibernated for hibernated in self.hibernated_machines if hibernated not in given_up]
