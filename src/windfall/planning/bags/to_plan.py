@@ -10,6 +10,10 @@ from windfall.planning.bags.planning_pass import PlanningPass
 from windfall.planning.bags.safety_net import SafetyNet
 from windfall.planning.contract import ONDEMAND, SPOT, Machine, Phase, Plan, Rejected, Start
 
+FEW_MACHINES, EARLY_PER_MACHINE_S, EARLY_SHARE = 50, 0.2, 1 / 50
+"""In a large fleet, idle machines are stopped together with the first one if their cycles end at most this much later:
+for each machine beyond the first ones, and at most this share of a cycle. One plan for each would be very many."""
+
 
 def to_plan(
     decided: PlanningPass, safety_net: SafetyNet, at_risk: Sequence[Item], latest_t: float, forced: int
@@ -113,7 +117,9 @@ def _only_hibernated(decided: PlanningPass) -> dict[int, str]:
 def _release(decided: PlanningPass, plan: Plan, safety_net: SafetyNet, at_risk: Sequence[Item]) -> None:
     """Stop idle machines just before their next billing cycle, unless the safety net needs them."""
     used = {bin.name for bin in decided.bins if bin.placed}
+    many_s = EARLY_PER_MACHINE_S * max(0, len(decided.snapshot.machines) - FEW_MACHINES)
     for machine in decided.snapshot.machines:
+        early_s = min(many_s, EARLY_SHARE * machine.offer.cycle_s)
         if machine.running or machine.id in used or not is_usable(machine) or machine.phase is Phase.PENDING:
             continue
         if machine.offer.market == SPOT and _only_strands(decided, machine):
@@ -123,7 +129,7 @@ def _release(decided: PlanningPass, plan: Plan, safety_net: SafetyNet, at_risk: 
             )
             continue
         at_t = machine.paid_until_t - min(decided.margin_s, machine.offer.cycle_s / 10.0)
-        if at_t > decided.t + 1e-6:
+        if at_t - early_s > decided.t + 1e-6:
             plan.replan_t = min(plan.replan_t, at_t)
             continue
         without = [bin for bin in safety_net.bins if bin.name != machine.id]
