@@ -20,10 +20,22 @@ from windfall.core.decisions import (
     VOTED,
     HostAnswered,
     JobTaken,
+    PlanTaken,
     ResultsJudged,
     TimeJudged,
 )
-from windfall.core.events import AnyEvent, OverlayDue, ResultsReported, SiteLooked, TimerFired
+from windfall.core.events import (
+    AnyEvent,
+    MachineHibernated,
+    MachineNoticed,
+    MachineResumed,
+    MachineStarted,
+    OverlayDue,
+    PlanProposed,
+    ResultsReported,
+    SiteLooked,
+    TimerFired,
+)
 from windfall.core.liveness.leases import is_due
 from windfall.core.matching.replica_queue import next_cycle_t
 from windfall.core.records import Record
@@ -154,6 +166,8 @@ def there(state: State, fleet: int) -> list[MachineState]:
 # --- whom to wake ---------------------------------------------------------------------------------------------------
 
 
+_MAKE_NO_WORK = (OverlayDue, MachineStarted, MachineNoticed, MachineHibernated, MachineResumed)
+"""Events after which no task may run where it could not before."""
 _WAITS_AGAIN = frozenset({RETRIED, GROWN, REQUEUED, RETURNED, VOTED})
 """Verdicts after which a task waits again."""
 
@@ -167,7 +181,18 @@ def makes_work(state: State, record: Record) -> bool:
         return bool(state.bags.shapes) and isinstance(event, ResultsReported) and _frees_children(state, event, decided)
     if isinstance(decided, HostAnswered):
         return bool(decided.lost)
-    return not isinstance(event, OverlayDue)
+    if isinstance(decided, PlanTaken):
+        return _frees_tasks(state, event, decided)
+    return not isinstance(event, _MAKE_NO_WORK)
+
+
+def _frees_tasks(state: State, event: AnyEvent, decided: PlanTaken) -> bool:
+    """Whether a plan gives some machine a task, or may let one begin a task that waits for any machine."""
+    if decided.queues or decided.again or decided.moved or decided.stopped or decided.recalled:
+        return True
+    assert isinstance(event, PlanProposed)
+    own = state.bags.get(event.job)
+    return own is None or own.waiting > 0
 
 
 def _frees_children(state: State, event: ResultsReported, decided: ResultsJudged) -> bool:

@@ -9,7 +9,7 @@ from tests.support.clouds.rented_cloud import SPOT, SURE, Cloud
 from windfall.core.events import MachineNoticed, MachineRefused, OffersConfigured, PlanProposed, TimerFired
 from windfall.core.renting.plans import FEW_MACHINES, PAUSE_S
 from windfall.core.state.snapshot import load, save
-from windfall.core.wishes import plan_wish
+from windfall.core.wishes import machines_to_wake, plan_wish
 from windfall.planning.contract import Plan, Start
 
 MANY = 150
@@ -98,3 +98,27 @@ def test_a_saved_state_knows_until_when_changes_wait():
     cloud = fleet_of(MANY)
     cloud.sleep(1)
     assert plan_wish(load(save(cloud.state)), 1) == plan_wish(cloud.state, 1)
+
+
+def woken(cloud: Cloud) -> list[int]:
+    return [machine.number for machine in machines_to_wake(cloud.state, cloud.log[-1])]
+
+
+def test_idle_machines_are_not_woken_by_news_that_gives_them_no_task():
+    cloud = fleet_of(3)
+    assert woken(cloud) == [], "a plan that changes nothing"
+    cloud.sleep(1)
+    assert woken(cloud) == []
+    cloud.step(MachineNoticed(cloud.t, 2, cloud.t + 30.0))
+    assert woken(cloud) == []
+
+
+def test_idle_machines_are_woken_when_tasks_wait_again_or_a_plan_reserves_some():
+    cloud = fleet_of(3)
+    cloud.end(1)
+    assert 4 in woken(cloud), "its machine was lost with two tasks"
+    cloud.plan(cloud.state.bags[1])
+    assert 4 in woken(cloud), "tasks wait that a new plan may let it begin"
+    waiting = [task for _, task, _ in cloud.begun[1]]
+    cloud.plan(cloud.state.bags[1], assign={"4": waiting})
+    assert 4 in woken(cloud)
