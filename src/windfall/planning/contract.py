@@ -125,7 +125,8 @@ class Running(Struct, frozen=True, gc=False):
 
 
 class Machine(Struct, frozen=True, kw_only=True):
-    """A rented machine. `waiting`: its queue of reserved tasks. `paid_until_t`: the end of its billing cycle."""
+    """A rented machine. `waiting`: its queue of reserved tasks, those among them that run on free hosts until it comes
+    to them. `paid_until_t`: the end of its billing cycle."""
 
     id: str
     offer: Offer
@@ -369,7 +370,8 @@ class Plan(Struct, kw_only=True):
     """What to do now and when to plan again. `assign` holds the whole queue of every machine whose queue changes.
 
     An unassigned task may be taken by any machine of the job. A task on a hibernated machine that is assigned to
-    another one is given up there and starts again.
+    another one is given up there and starts again. One that runs on a free host goes on there, and begins on the
+    machine as well.
     """
 
     start: list[Start] = field(default_factory=list)
