@@ -48,6 +48,8 @@ MAX_QUANTILE_RATIO = 1.5
 """Limit of a higher quantile of run times, as a multiple of the job's own: few samples say little of far quantiles."""
 MIN_TASKS_TO_LEAVE_ONE = 20
 """Jobs with at least this many unfinished tasks always leave one of them unreserved."""
+LEAST_REVIEW_S, LEAST_REVIEW_SHARE = 1.0, 1 / 1000
+"""Seconds, and the largest share of the time to the deadline, until running tasks are reviewed again."""
 REVIEWS = 8
 """Reviews of the pace of free hosts until `safe_t`."""
 
@@ -116,6 +118,8 @@ def _left_to_free_hosts(state: State, bag: Bag, t: float) -> Left:
         return NOTHING
     outlooks, limits = _outlooks(state, bag, t), limits_of(state, bag, t)
     running, pace, due_t = _running(state, bag, t, outlooks, limits)
+    # What is expected grows with the time that tasks run: the next look at them is not a moment later.
+    due_t = max(due_t, t + min(LEAST_REVIEW_S, LEAST_REVIEW_SHARE * bag.rules.deadline_s))
     if t >= min(limits.safe_t, limits.last_t) or any(rules.nodes for rules in bag.classes):
         # Tasks of several hosts are counted on no free host before they run there: enough must be idle at once.
         return Left(running=running, review_t=due_t)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -88,6 +89,29 @@ def test_the_plan_is_made_again_when_the_first_task_is_due() -> None:
     cloud.later(230.0)
     cloud.step(TimerFired(cloud.t))
     assert bag.number in plans_wanted(cloud.state)
+
+
+def test_each_class_of_tasks_has_its_own_time() -> None:
+    cloud = Beside()
+    short = TaskClass(name="short", estimate_s=60.0)
+    bag = cloud.submit_mixed(1, [TOLD, short], rent_from=["cloud"], deadline_s=DEADLINE_S)
+    cloud.own()
+    limits = limits_of(cloud.state, bag, cloud.t)
+    assert limits.last_t_of(bag, 0) < cloud.t < limits.last_t_of(bag, 1)
+    assert limits.due_t(bag, 0, cloud.t) > cloud.t
+
+
+def test_the_next_look_at_running_tasks_is_never_a_moment_later() -> None:
+    cloud = Beside()
+    bag = cloud.job(4)
+    cloud.own()
+    looks = 0
+    while (taken := cloud.plan(bag)).replan_t < math.inf:
+        looks += 1
+        assert taken.replan_t >= cloud.t + 0.48 - 1e-9
+        cloud.t = taken.replan_t
+        cloud.own(0)
+    assert 2 <= looks <= 30
 
 
 @pytest.mark.parametrize("factor", [1.0, 2.0, 10.0, 1000.0])
