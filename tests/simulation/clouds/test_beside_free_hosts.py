@@ -114,6 +114,13 @@ def test_a_job_that_its_free_hosts_finish_as_was_told_costs_nothing(world):
         assert watched.seconds == 0 and watched.plans > 0
 
 
+def test_the_first_to_end_do_not_make_the_others_look_late(world):
+    for seed in range(1, 4):
+        watched = Watched(world(SPREAD), seed)
+        # Twelve machines would do all tasks; the few that take longest get some.
+        assert watched.outcome.met and watched.outcome.cost_usd < 6 * 0.24
+
+
 def test_machines_for_tasks_that_free_hosts_took_while_the_plan_was_made_are_not_rented(tmp_path):
     path = tmp_path / "world.toml"
     path.write_text(WORLD.replace('planner = "windfall"', 'fleet = "shared"') + '[[fleet]]\nname = "shared"\n')
