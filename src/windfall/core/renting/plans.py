@@ -42,7 +42,7 @@ PAUSE_S = 0.1
 """Least seconds between two plans for one fleet."""
 FEW_MACHINES, PAUSE_PER_MACHINE_S, PAUSE_SHARE = 50, 0.2, 1 / 100
 """Changes that the safety net covers are collected for this long for each machine beyond the first ones, at most for
-this share of the time to the deadline. A large fleet has as many changes as machines, and each costs little."""
+this share of the time to the deadline, or since it. A large fleet has many changes, and each costs little."""
 
 
 def settled(state: State, bag: Bag, rules: JobRules, sealed: bool) -> JobSettled:
@@ -109,7 +109,7 @@ def _collects_until_t(state: State, event: PlanProposed, taken: PlanTaken) -> fl
         return -math.inf
     count = len(state.fleet.there_of.get(event.job, ())) + len(taken.started)
     left_s = bag.submitted_t + bag.rules.deadline_s - event.t
-    return event.t + min(PAUSE_PER_MACHINE_S * max(0, count - FEW_MACHINES), PAUSE_SHARE * max(0.0, left_s))
+    return event.t + min(PAUSE_PER_MACHINE_S * max(0, count - FEW_MACHINES), PAUSE_SHARE * abs(left_s))
 
 
 def _watched(state: State, number: int) -> list[Bag]:
