@@ -59,7 +59,6 @@ from windfall.core.state.renting.fleet import (
     awake_since,
     held_at,
     machine_of,
-    paid_until_t,
     queue_of,
     row_of,
 )
@@ -69,9 +68,6 @@ from windfall.core.state.state import State
 from windfall.planning import counts
 from windfall.planning.contract import SPOT
 from windfall.planning.counts import SpellCounts
-
-RELEASE_S, LEAST_CYCLE_S = 5.0, 300.0
-"""An idle machine is planned for this long before its next billing cycle, unless its cycles are shorter than that."""
 
 
 def follow(state: State, bag: Bag, decided: JobSettled) -> None:
@@ -394,9 +390,12 @@ def note_idle(state: State, host: Host) -> None:
         return
     idle = not host.held and not row_of(state, machine) and not again_of(state, machine)
     if idle and not machine.idle:
-        # Its next billing cycle would be paid for nothing.
-        by_t = paid_until_t(machine, state.t) - RELEASE_S
-        state.touch(machine.fleet, by_t if machine.offer.cycle_s > LEAST_CYCLE_S else inf)
+        # Its next billing cycle would be paid for nothing, unless cycles are shorter than changes are collected.
+        planned = state.fleet.plans.get(machine.fleet)
+        collects_s = 0.0 if planned is None else planned.collects_until_t - (planned.planned_t or 0.0)
+        cycle_s = machine.offer.cycle_s
+        cycle_ends_t = state.t + cycle_s - money.held_s(machine.meter, state.t) % cycle_s
+        state.touch(machine.fleet, cycle_ends_t if cycle_s > collects_s else inf)
     machine.idle = idle
 
 

@@ -125,6 +125,10 @@ class Seen(Struct, array_like=True):
         )  # fmt: skip
 
 
+RELEASE_S = 5.0
+"""Changes are planned for so long before the last moment: a plan that ends an idle machine has to be carried out."""
+
+
 class PlanState(Struct, array_like=True):
     """What is planned for one fleet. Something has changed since the plan was made if `changed_seq` > `planned_seq`."""
 
@@ -149,7 +153,7 @@ class PlanState(Struct, array_like=True):
     @property
     def at_t(self) -> float:
         """When to plan, if something has changed."""
-        return max(self.not_before_t, min(self.collects_until_t, self.change_by_t))
+        return max(self.not_before_t, min(self.collects_until_t, self.change_by_t - RELEASE_S))
 
 
 def tariff_of(offer: Offer) -> Tariff:
