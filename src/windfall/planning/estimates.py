@@ -39,6 +39,8 @@ say nothing of a quantile beyond that."""
 
 SPREAD_NODES, MEAN_NODES = 48, 9
 """Points at which the joint chance of many tasks is averaged over what is not known of their law."""
+CHANCE_STEPS = 20
+"""Halvings in the search for the chance to ask for a sample."""
 
 
 class Prior(Struct, frozen=True):
@@ -164,6 +166,21 @@ class Estimates(Struct):
         if task_class not in self.laws:
             self.laws[task_class] = _fitted(record, self.running.get(task_class, ()), self.guess_is_mean)
         return self.laws[task_class]
+
+
+def chance_of_sample(chance: float, tasks: int, whole: int, prior: Prior) -> float:
+    """The chance to ask for `tasks` of `whole` tasks, so that each keeps the quantile that it keeps among all of them.
+
+    Before anything has run: mean and spread of the law are as uncertain for few tasks as for many, so this lies below
+    the power that independent tasks would need.
+    """
+    estimates = Estimates({"": Record(guess_s=1.0, prior=prior)})
+    wanted = estimates.quantile_of_each("", chance, whole)
+    low, high = chance, quantile_of_each(chance, max(1, round(whole / tasks)))
+    for _ in range(CHANCE_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if estimates.quantile_of_each("", middle, tasks) < wanted else (low, middle)
+    return high
 
 
 def quantile_of_each(chance: float, tasks: int) -> float:

@@ -154,6 +154,8 @@ class Bag(Struct, frozen=True, kw_only=True):
     checkpoint_auto: bool
     run_times_s: tuple[float, ...] = ()
     memory_bytes_of: tuple[int, ...] = ()
+    longest_of: float = 1.0
+    """Of a sample: its longest task is as long as that of a bag with this many times as many tasks."""
     """Classes by task, where they differ."""
     classes_of: tuple[str, ...] = ()
     cpus_of: tuple[int, ...] = ()

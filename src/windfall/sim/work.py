@@ -29,6 +29,10 @@ class Work:
         self._factor = None if bag.error.kind == "fixed" else bag.error.quantile()
         self._constant = bag.error.parameters.get("value", 1.0)
         self._wrong = stream(seed, f"bag/{self.name}/error")
+        self._longest = -1
+        if bag.longest_of > 1.0:
+            chance = self._wrong if self._factor is not None else self._length
+            self._longest = max(range(bag.tasks), key=chance)
         # First attempts start nearly in the order of the tasks, and so do second ones: computed in blocks.
         self.luck = stream_in_turn(seed, f"bag/{self.name}/luck", usual=(1, 2))
         self.moment = stream(seed, f"bag/{self.name}/moment")
@@ -49,7 +53,7 @@ class Work:
         """The named run time of a task; the true one differs by its error."""
         traced, bag = self.bag.run_times_s, self.bag
         if not traced:
-            return self._law(self._length(task))
+            return self._law(self._as_longest(task, self._length(task)))
         # Copies of a workflow are equal; copies of a bag continue in the trace where the one before ended.
         return traced[task if bag.edges else (self.copy * bag.tasks + task) % len(traced)]
 
@@ -64,7 +68,13 @@ class Work:
     def run_s(self, task: int) -> float:
         """How long a task runs on a host of speed 1."""
         named_s = self.named_s(task) if self.bag.run_times_s else self._law(self._length(task))
-        return named_s * self._constant if self._factor is None else named_s * self._factor(self._wrong(task))
+        if self._factor is None:
+            return named_s * self._constant
+        return named_s * self._factor(self._as_longest(task, self._wrong(task)))
+
+    def _as_longest(self, task: int, chance: float) -> float:
+        """The largest of n numbers to the power 1/k is distributed as the largest of n k numbers."""
+        return float(chance ** (1.0 / self.bag.longest_of)) if task == self._longest else chance
 
     def rules(self, clouds: list[str], replication: str) -> JobRules:
         bag = self.bag

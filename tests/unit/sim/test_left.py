@@ -6,8 +6,9 @@ import pytest
 
 from windfall.errors import BadInput
 from windfall.planning.offers import PriceLaw
-from windfall.sim.studies.forecast import bundled, earliest_s, forecast
+from windfall.sim.studies.forecast import earliest_s, forecast
 from windfall.sim.studies.left import from_the_start, offers_in, question_left
+from windfall.sim.studies.smaller import bundled
 from windfall.sim.studies.what_if import Asked, answer
 
 OFFER = {"name": "small", "pool": "cloud", "cores": 1, "price_usd": 0.1, "cycle_s": 3600.0, "lag_s": 60.0, "limit": 4}

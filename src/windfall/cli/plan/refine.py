@@ -1,6 +1,6 @@
 """The answer of `windfall plan` while it is simulated: first the plan itself, then what the runs so far say.
 
-Touches the terminal; in a pipe nothing is shown before the end.
+Touches the terminal; in a pipe it is a line now and then.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from windfall.cli.plan import screen
-from windfall.cli.show.output import console
+from windfall.cli.show.output import console, note
+from windfall.client.showing.milestones import Milestones
 
 if TYPE_CHECKING:
     from windfall.cli.plan.bag import Ready
@@ -38,8 +39,12 @@ class Refining:
 
     def __init__(self, ready: Ready, soonest_s: float, total: int) -> None:
         self._ready, self._soonest_s, self.total = ready, soonest_s, total
-        self._first: Plan | None = None
-        self._done, self._shown_s = 0, 0.0
+        self.first: Plan | None = None
+        """The first plan, once it is known."""
+        self.is_enough = False
+        """The answer was given before all runs had ended."""
+        self._done, self._shown_s, self._began_s = 0, 0.0, time.monotonic()
+        self._milestones, self._is_first_told = Milestones(self._began_s), False
         self._live: Any = None
 
     def __enter__(self) -> Refining:
@@ -58,7 +63,7 @@ class Refining:
 
     def show_first(self, plan: Plan | None) -> None:
         """The first answer, before any run is done: the plan and what its planner expects of it."""
-        self._first = plan
+        self.first = plan
         self._live.update(self._picture({}), refresh=True)
 
     def update(self, found: dict[Variant, Forecast | None]) -> None:
@@ -67,6 +72,20 @@ class Refining:
         if now_s - self._shown_s >= EVERY_S and self.is_seen:
             self._shown_s = now_s
             self._live.update(self._picture(found), refresh=True)
+
+    @property
+    def passed_s(self) -> float:
+        return time.monotonic() - self._began_s
+
+    def tell(self) -> None:
+        """Where nobody sees the picture, a line on standard error, if one is due: the first has the first plan."""
+        if self.is_seen or not self._milestones.is_due(time.monotonic(), self._done / self.total):
+            return
+        if not self._is_first_told and self.first is not None:
+            for line in screen.first_lines(self._ready, self.first, time.time())[1:]:
+                note(f"windfall: {line.strip()}")
+            self._is_first_told = True
+        note(f"windfall: {self._done} of {self.total} runs simulated after {self.passed_s:.0f} s")
 
     def _picture(self, found: dict[Variant, Forecast | None]) -> Any:
         from rich.console import Group
@@ -81,6 +100,6 @@ class Refining:
         )  # fmt: skip
         made = found.get(self._ready.own)
         if made is None or len(made.runs) < LEAST_RUNS:
-            return Group(Text("\n".join(screen.first_lines(self._ready, self._first, time.time()))), bar)
+            return Group(Text("\n".join(screen.first_lines(self._ready, self.first, time.time()))), bar)
         told = screen.document(self._ready, self._soonest_s, found)
         return Group(Text("\n".join(screen.lines(told, made, time.time()))), bar)

@@ -94,7 +94,7 @@ def _machines(made: Forecast | None) -> Json | None:
         return None
     times, counts = made.machines_over_time()
     return {
-        "rented": fmean(len(run.machines) for run in made.runs),
+        "rented": fmean(run.rented for run in made.runs),
         "at_once": made.most_at_once(),
         "interrupted": fmean(run.interrupted for run in made.runs),
         "tasks_lost": fmean(run.lost for run in made.runs),

@@ -5,26 +5,42 @@ Touches the terminal and processes of its own.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import click
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from windfall.cli.plan import screen
 from windfall.cli.plan.refine import Refining, found_of
 from windfall.cli.processes import processes
-from windfall.sim.studies.forecast import Forecast, Question, Run, bundled, first_plan, simulated
+from windfall.sim.studies.forecast import Forecast, Question, Run, first_plan, run_once, simulated
 from windfall.sim.studies.fronts import Variant, nearest_promised, surer_plan, too_few_runs
+from windfall.sim.studies.smaller import bundled, smaller
 
 if TYPE_CHECKING:
     from windfall.cli.plan.bag import Asked, Ready
+    from windfall.planning.contract import Plan
 
 RUNS, FEW_RUNS, MANY_TASKS = 20, 10, 5_000
 """Number of simulated runs by default; FEW_RUNS for larger bags and for what --what-if compares."""
+ROUND, TICK_S = 4, 0.5
+"""Runs of one row before those of the next; seconds after which a line about the progress may be due."""
+ENOUGH = ((10.0, ROUND), (20.0, 2), (45.0, 1))
+"""Where nobody looks on and no number of runs is asked for: after so many seconds so many runs of each row suffice."""
+SLOW_TASKS = 500
+"""Of more tasks a run takes so long that the first plan is shown before."""
 
 Case = tuple[Variant, int]
+
+
+class _Enough(Exception):
+    """There are runs enough for the time that has passed: those that have not ended are not waited for."""
 
 
 class Found(Struct):
@@ -43,46 +59,101 @@ class Found(Struct):
 
 def simulate(asked: Asked, ready: Ready, soonest_s: float) -> Found:
     """All runs that `windfall plan` tells of."""
-    question, size = bundled(ready.question, min(variant.deadline_s for variant in ready.variants))
-    if size > 1:
-        ready.assumed.append(f"{size} tasks at a time count as one, which takes as long: there are very many")
-    usual = FEW_RUNS if ready.question.tasks > MANY_TASKS else RUNS
-    cases = [
-        (variant, asked.first_seed + number)
-        for variant in ready.variants
-        if variant.deadline_s >= soonest_s
-        for number in range(asked.seeds or (usual if variant == ready.own else FEW_RUNS))
-    ]
+    whole = ready.question
+    question, words = smaller(whole, min(variant.deadline_s for variant in ready.variants))
+    ready.assumed += words
     runs: dict[Variant, list[Run]] = {}
-    nearest, unlimited, surer, wanted = None, None, None, len(cases)
+    nearest, unlimited, surer, cases = None, None, None, _first_cases(asked, ready, soonest_s)
+    wanted = len(cases)
     if cases:
-        with Refining(ready, soonest_s, len(cases)) as shown, suppress(KeyboardInterrupt), processes(wanted) as pool:
-            if shown.is_seen and ready.deadline_s >= soonest_s:
-                shown.show_first(first_plan(question, ready.deadline_s, asked.first_seed))
+        with (
+            Refining(ready, soonest_s, len(cases)) as shown, suppress(KeyboardInterrupt, _Enough),
+            processes(wanted) as pool,
+        ):  # fmt: skip
+            if ready.deadline_s >= soonest_s and (shown.is_seen or question.tasks > SLOW_TASKS):
+                shown.show_first(first_plan(bundled(whole, ready.deadline_s)[0], ready.deadline_s, asked.first_seed))
             while cases:
-                for variant, run in _runs(question, cases, pool):
-                    runs.setdefault(variant, []).append(run)
-                    shown.update(found_of(ready, runs))
+                for found in _runs(question, cases, pool):
+                    if found is not None:
+                        runs.setdefault(found[0], []).append(_with_first(found[1], shown.first))
+                        shown.update(found_of(ready, runs))
+                    shown.tell()
+                    if not asked.seeds and not shown.is_seen and _is_enough(ready, soonest_s, runs, shown.passed_s):
+                        shown.is_enough = True
+                        raise _Enough
                 cases = [] if asked.seeds else _more(ready, found_of(ready, runs), asked.first_seed)
                 wanted = shown.total = wanted + len(cases)
-            own, most = found_of(ready, runs)[ready.own], asked.seeds or usual
+            own, most = found_of(ready, runs)[ready.own], asked.seeds or _usual(ready)
             unlimited = _unlimited(ready, question, own, most, pool)
             if not unlimited and own is not None and not _is_kept(ready, own):
                 surer = _surer(ready, question, own, most, pool)
                 nearest = _nearest(ready, question, own, most, pool)
-    if sum(map(len, runs.values())) < wanted:
-        if ready.deadline_s >= soonest_s and ready.own not in runs:
-            raise KeyboardInterrupt
-        ready.assumed.append(f"interrupted after {sum(map(len, runs.values()))} of {wanted} simulated runs")
+        if (done := sum(map(len, runs.values()))) < wanted:
+            _tell_of_missing(ready, soonest_s, runs, shown, f"{done} of {wanted} simulated runs")
     return Found(found_of(ready, runs), nearest, unlimited, surer)
 
 
-def _runs(question: Question, cases: Sequence[Case], pool: Executor | None) -> Iterator[tuple[Variant, Run]]:
-    """The runs of these cases as they are done, those of one confidence after those of another."""
-    for confidence in dict.fromkeys(variant.confidence for variant, _ in cases):
-        asked = [(variant.deadline_s, seed) for variant, seed in cases if variant.confidence == confidence]
-        for deadline_s, run in simulated(replace(question, confidence=confidence), asked, pool):
-            yield Variant(deadline_s, confidence), run
+def _usual(ready: Ready) -> int:
+    return FEW_RUNS if ready.question.tasks > MANY_TASKS else RUNS
+
+
+def _first_cases(asked: Asked, ready: Ready, soonest_s: float) -> list[Case]:
+    """The runs that are made first; in rounds, so that each row has some when there is no time for all."""
+    cases = [
+        (number // ROUND, variant, asked.first_seed + number)
+        for variant in ready.variants
+        if variant.deadline_s >= soonest_s
+        for number in range(asked.seeds or (_usual(ready) if variant == ready.own else FEW_RUNS))
+    ]
+    return [(variant, seed) for _, variant, seed in sorted(cases, key=lambda case: case[0])]
+
+
+def _is_enough(ready: Ready, soonest_s: float, runs: dict[Variant, list[Run]], passed_s: float) -> bool:
+    """Whether the answer is given with the runs that there are."""
+    fewest = min(len(runs.get(each, ())) for each in ready.variants if each.deadline_s >= soonest_s)
+    return any(passed_s >= seconds and fewest >= least for seconds, least in ENOUGH)
+
+
+def _tell_of_missing(
+    ready: Ready, soonest_s: float, runs: dict[Variant, list[Run]], shown: Refining, words: str
+) -> None:
+    """Say that the answer rests on fewer runs; without any, what is known is the first plan."""
+    if ready.deadline_s >= soonest_s and ready.own not in runs:
+        for line in screen.first_lines(ready, shown.first, time.time()) if shown.first is not None else ():
+            click.echo(line)
+        raise KeyboardInterrupt
+    ready.assumed.append(
+        f"answered after {words}, {shown.passed_s:.0f} s: with --seeds {shown.total} all are waited for"
+        if shown.is_enough
+        else f"interrupted after {words}"
+    )
+
+
+def _with_first(run: Run, first: Plan | None) -> Run:
+    """Of a sample, the run with the first plan of the whole bag."""
+    return run if run.stands_for == 1.0 or first is None else replace(run, first=first)
+
+
+def _runs(question: Question, cases: Sequence[Case], pool: Executor | None) -> Iterator[tuple[Variant, Run] | None]:
+    """The runs of these cases as they are done, the first cases first; None now and then while there is none."""
+    encoded = {
+        confidence: msgspec.msgpack.encode(replace(question, confidence=confidence))
+        for confidence in {variant.confidence for variant, _ in cases}
+    }
+    if pool is None:
+        for variant, seed in cases:
+            done = run_once(encoded[variant.confidence], variant.deadline_s, seed)
+            yield variant, msgspec.msgpack.decode(done, type=Run)
+        return
+    waiting: dict[Future[bytes], Variant] = {
+        pool.submit(run_once, encoded[variant.confidence], variant.deadline_s, seed): variant for variant, seed in cases
+    }
+    while waiting:
+        ended = wait(waiting, TICK_S, FIRST_COMPLETED).done
+        for future in [future for future in waiting if future in ended]:
+            yield waiting.pop(future), msgspec.msgpack.decode(future.result(), type=Run)
+        if not ended:
+            yield None
 
 
 def _more(ready: Ready, found: dict[Variant, Forecast | None], first_seed: int) -> list[Case]:

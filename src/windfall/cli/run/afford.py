@@ -66,10 +66,8 @@ def say_what_cannot_be_promised(bag: Submission, pools: Sequence[Any], place: Pl
     found = None if bag.spec.deadline_s is None or bag.shape is not None else _asked_of(bag, pools, place)
     if found is None:
         return
-    from windfall.sim.studies.forecast import (  # not above: a run without a deadline need not load it
-        bundled,
-        first_plan,
-    )
+    from windfall.sim.studies.forecast import first_plan  # not above: a run without a deadline need not load it
+    from windfall.sim.studies.smaller import bundled
 
     question, soonest_s = found
     if soonest_s > float(bag.spec.deadline_s or 0.0):
@@ -101,9 +99,7 @@ def _question(bag: Submission, pools: Sequence[Any], place: Place) -> Question |
     found = _asked_of(bag, pools, place)
     if found is None or found[1] > float(bag.spec.deadline_s or 0.0):
         return None
-    from windfall.sim.studies.forecast import bundled
-
-    return bundled(found[0], float(bag.spec.deadline_s or 0.0))[0]
+    return found[0]
 
 
 def _asked_of(bag: Submission, pools: Sequence[Any], place: Place) -> tuple[Question, float] | None:
@@ -148,12 +144,14 @@ def _expected(bag: Submission, pools: Sequence[Any], place: Place) -> tuple[floa
     question, deadline_s = _question(bag, pools, place), float(bag.spec.deadline_s or 0.0)
     if question is None:
         return None
-    made = _forecast(question, deadline_s)
+    from windfall.sim.studies.smaller import bundled, smaller
+
+    made = _forecast(smaller(question, deadline_s)[0], deadline_s)
     if made.runs:
         cost = made.cost_usd
         words = f"{show_usd(cost.low)} to {show_usd(cost.high)} in {len(made.runs)} simulated runs"
         return cost.mean, f"the forecast is {show_usd(cost.mean)} ({words})"
-    plan = first_plan(question, deadline_s, 1)
+    plan = first_plan(bundled(question, deadline_s)[0], deadline_s, 1)
     if plan is None or plan.predicted_cost_usd is None:
         return None
     return plan.predicted_cost_usd, f"the first plan expects to cost {show_usd(plan.predicted_cost_usd)}"

@@ -12,8 +12,8 @@ from concurrent.futures import Executor, as_completed
 from contextlib import suppress
 from copy import deepcopy
 from functools import lru_cache
-from math import ceil, exp, inf, isinf, log1p, nan, sqrt
-from statistics import NormalDist, fmean, pvariance
+from math import ceil, exp, inf, isinf, nan, sqrt
+from statistics import NormalDist, fmean
 from typing import Any
 
 import msgspec
@@ -27,6 +27,7 @@ from windfall.core.records import Record
 from windfall.planning.bags.feasibility import earliest_deadline_t
 from windfall.planning.bags.prices import USUAL_INTERRUPTIONS_PER_H, USUAL_RESUMES_PER_H
 from windfall.planning.contract import SPOT, Group, Plan, Planner, Snapshot, Task
+from windfall.planning.estimates import chance_of_sample, prior_of
 from windfall.planning.offers import Offer
 from windfall.planning.price_law import path
 from windfall.planning.registry import PLANNERS
@@ -55,8 +56,6 @@ LEAST_SPREAD = 1e-9
 """Of run times that are as estimated."""
 CELLS = 48
 MARGIN_S = 5.0
-MOST_TASKS, BUNDLE_SHARE = 5_000, 1 / 40
-"""Bags with more than `MOST_TASKS` tasks are simulated in bundles of at most this fraction of the deadline."""
 PRICES_AHEAD = 2.0
 """Prices are drawn for this many times the deadline; a run that takes longer meets them again."""
 HOSTS_JOIN_S = 1.0
@@ -100,6 +99,8 @@ class Question(Struct, frozen=True, kw_only=True):
     """Slots of each free host that works for it: the engine leaves it as much as it does live."""
     free_stay_s: float | None = None
     """When free hosts leave, each after what it has begun; None: they stay."""
+    stands_for: float = 1.0
+    """Of a sample (`studies.smaller`): how many tasks of the whole bag each of these stands for."""
 
     @property
     def tasks(self) -> int:
@@ -119,6 +120,12 @@ class Run(Struct, frozen=True):
     plans: int
     first: Plan | None
     stepped_in: str
+    stands_for: float = 1.0
+    """Of a sample: how many machines each of these stands for. All other numbers are those of the whole bag."""
+
+    @property
+    def rented(self) -> float:
+        return len(self.machines) * self.stands_for
 
 
 class Range(Struct, frozen=True):
@@ -191,11 +198,11 @@ class Forecast(Struct, frozen=True):
                 held = (grid >= machine.requested_s) & (grid < machine.ended_s)
                 for since_s, until_s in machine.sleeps_s:
                     held &= ~((grid >= since_s) & (grid < until_s))
-                counts[machine.market] = counts.get(machine.market, np.zeros(CELLS)) + held
+                counts[machine.market] = counts.get(machine.market, np.zeros(CELLS)) + held * run.stands_for
         return times, {market: (count / len(self.runs)).tolist() for market, count in sorted(counts.items())}
 
     def most_at_once(self) -> int:
-        return max((_most_at_once(run.machines) for run in self.runs), default=0)
+        return max((round(_most_at_once(run.machines) * run.stands_for) for run in self.runs), default=0)
 
 
 def _most_at_once(machines: Sequence[RentedMachine]) -> int:
@@ -258,7 +265,8 @@ def scenario(question: Question, deadline_s: float) -> Scenario:
         tasks, question.supplies, deadline_s, question.planner, error, question.budget_usd, LATEST * deadline_s
     )
     changes: dict[str, Any] = {
-        "cpus": question.cpus, "nodes": question.nodes, "confidence": question.confidence,
+        "cpus": question.cpus, "nodes": question.nodes,
+        "confidence": _chance(question), "longest_of": question.stands_for,
         "resources": question.resources, "told_spread": question.told_spread,
     }  # fmt: skip
     if question.free_slots:
@@ -277,6 +285,15 @@ def scenario(question: Question, deadline_s: float) -> Scenario:
     drains = () if leave_s is None else tuple(Drain(pool.name, 0, HOSTS_JOIN_S + leave_s, inf) for pool in pools)
     settings = replace(world.settings, resources=dict(needs_of(question.of_server)))
     return replace(world, bags=(replace(world.bags[0], **changes),), pools=pools, drains=drains, settings=settings)
+
+
+def _chance(question: Question) -> float:
+    """The chance that planners are told: of a sample, the one that gives each task the quantile of the whole bag."""
+    if question.stands_for == 1.0:
+        return question.confidence
+    prior = prior_of(question.told_spread, len(set(question.estimates_s)) > 1, True)
+    whole = round(question.tasks * question.stands_for)
+    return chance_of_sample(question.confidence, question.tasks, whole, prior)
 
 
 def _free_pools(question: Question) -> tuple[Pool, ...]:
@@ -322,18 +339,34 @@ def run_once(encoded: bytes, deadline_s: float, seed: int) -> bytes:
         if not first and isinstance(record.event, PlanProposed):
             first.append(record.event)
 
+    scale = question.stands_for
     world = World(
-        scenario(question, deadline_s), seed, keep, None, PLANNERS.__getitem__,
+        scenario(question, deadline_s), seed, keep, None, lambda name: _of_sample(PLANNERS[name], scale),
         lambda name: planner_of_runs(name, encoded, deadline_s),
     )  # fmt: skip
     world.run()
     outcome = outcome_of(world)
+    interrupted = sum(what in ("hibernated", "taken") for _, _, what in outcome.events)
     run = Run(
-        seed, outcome.cost_usd, outcome.finish_s, outcome.met, outcome.machines,
-        sum(what in ("hibernated", "taken") for _, _, what in outcome.events), outcome.lost, outcome.plans,
-        first[0].plan if first else None, first[0].error if first else "",
+        seed, outcome.cost_usd * scale, outcome.finish_s, outcome.met, outcome.machines, round(interrupted * scale),
+        round(outcome.lost * scale), outcome.plans, first[0].plan if first else None, first[0].error if first else "",
+        scale,
     )  # fmt: skip
     return msgspec.msgpack.encode(run)
+
+
+class _OfSample:
+    """A planner that counts tasks of a sample where it would count those of the whole bag, and names them likewise."""
+
+    def __init__(self, planner: Planner, scale: float) -> None:
+        self._planner, self.names_up_to = planner, planner.names_up_to / scale
+
+    def __call__(self, snapshot: Snapshot) -> Plan:
+        return self._planner(snapshot)
+
+
+def _of_sample(planner: Planner, scale: float) -> Planner:
+    return planner if scale == 1.0 else _OfSample(planner, scale)
 
 
 class _Planned(Exception):
@@ -413,32 +446,6 @@ def _encoded(
     waiting = {executor.submit(run_once, data, deadline_s, seed): deadline_s for deadline_s, seed in cases}
     for future in as_completed(waiting, timeout_s):
         yield waiting[future], future.result()
-
-
-def bundled(question: Question, deadline_s: float) -> tuple[Question, int]:
-    """A very large bag with several tasks merged into one, and how many: the same work with far fewer events.
-
-    A bundle is short compared with the deadline, and its run time varies less than that of a task, as sums do.
-    """
-    mean_s = fmean(question.seen_s or question.estimates_s)
-    size = min(ceil(question.tasks / MOST_TASKS), int(deadline_s * BUNDLE_SHARE / mean_s))
-    if size <= 1 or question.edges:
-        return question, 1
-    spread = question.spread
-    if question.seen_s:
-        spread = sqrt(log1p(pvariance(question.seen_s) / mean_s**2))
-    kinds = Counter(zip(question.estimates_s, question.memory_bytes, strict=True))
-    rows = [kind for kind, count in kinds.items() for _ in range(ceil(count / size))]
-    # The last bundle of a class would be smaller: instead all are slightly smaller, so that the work is the same.
-    sizes = {kind: count / ceil(count / size) for kind, count in kinds.items()}
-    return replace(
-        question,
-        estimates_s=tuple((mean_s if question.seen_s else kind[0]) * sizes[kind] for kind in rows),
-        memory_bytes=tuple(need for _, need in rows),
-        spread=spread / sqrt(size),
-        told_spread=None if question.told_spread is None else question.told_spread / sqrt(size),
-        seen_s=(),
-    ), size
 
 
 # --- what cannot be ---------------------------------------------------------------------------------------------------

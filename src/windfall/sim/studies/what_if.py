@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from windfall.sim.studies.forecast import Forecast, Question, bundled, earliest_s, simulated
+from windfall.sim.studies.forecast import Forecast, Question, earliest_s, simulated
 from windfall.sim.studies.fronts import Row, Variant, front
+from windfall.sim.studies.smaller import bundled, sampled
 
 Json = dict[str, Any]
 LEAST_RUNS = 3
@@ -38,6 +39,7 @@ def answer(asked: Asked) -> Json:
     size = 1
     if possible:
         question, size = bundled(asked.question, min(possible))
+        question = sampled(question)
         until = time.monotonic() + asked.for_s
         for number in range(asked.runs):
             for deadline_s, run in simulated(question, [(each, asked.first_seed + number) for each in possible], None):

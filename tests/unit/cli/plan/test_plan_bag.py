@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tests.support.clouds.rented_cloud import Cloud
 from tests.support.commands.command import windfall
-from windfall.cli.plan import simulating
+from windfall.cli.plan import refine, simulating
 from windfall.cli.plan.bag import Asked, prepare
 from windfall.cli.plan.screen import sparks
 from windfall.core.events import TaskClass
@@ -23,6 +23,7 @@ from windfall.planning.offers import Offer
 from windfall.sim.studies import forecast
 from windfall.sim.studies.fronts import Variant
 from windfall.sim.studies.one_bag import RentedMachine
+from windfall.sim.studies.smaller import bundled
 from windfall.sim.world import World
 
 JOB = """
@@ -301,18 +302,18 @@ def test_a_planner_is_shown_the_same_run_times_as_live_by_a_job_with_one_estimat
 
 def test_a_very_large_bag_is_simulated_in_bundles_of_the_same_work():
     asked = question(100_000, estimates_s=(1.0,) * 100_000, memory_bytes=(0,) * 50_001 + (1,) * 49_999, spread=0.4)
-    made, size = forecast.bundled(asked, 7200.0)
+    made, size = bundled(asked, 7200.0)
     assert size == 20 and made.tasks == 5_001
     assert math.fsum(made.estimates_s) == pytest.approx(100_000.0)
     assert made.spread == pytest.approx(0.4 / math.sqrt(20))
     # None takes more than a fortieth of the deadline; of a small bag nothing is bundled.
-    assert forecast.bundled(asked, 400.0)[1] == 10
-    assert forecast.bundled(question(5_000), 7200.0)[1] == 1
+    assert bundled(asked, 400.0)[1] == 10
+    assert bundled(question(5_000), 7200.0)[1] == 1
 
 
 def test_bundles_of_run_times_that_were_seen_take_as_long_on_the_whole():
     asked = question(10_000, estimates_s=(1.0,) * 10_000, memory_bytes=(0,) * 10_000, seen_s=(1.0, 3.0))
-    made, size = forecast.bundled(asked, 7200.0)
+    made, size = bundled(asked, 7200.0)
     assert size == 2 and made.seen_s == ()
     assert math.fsum(made.estimates_s) == pytest.approx(20_000.0)
 
@@ -464,15 +465,15 @@ def test_a_spread_that_was_not_given_differs_from_run_to_run_and_one_that_was_gi
 @pytest.fixture
 def interrupted(monkeypatch):
     """Ctrl-C comes after two simulated runs, which are made one after the other: processes end in any order."""
-    made = forecast.simulated
+    made = simulating._runs
 
-    def simulated(asked, cases, *_):
+    def runs(asked, cases, pool):
         for count, each in enumerate(made(asked, cases, None)):
             if count == 2:
                 raise KeyboardInterrupt
             yield each
 
-    monkeypatch.setattr(simulating, "simulated", simulated)
+    monkeypatch.setattr(simulating, "_runs", runs)
 
 
 def test_deadlines_that_ctrl_c_left_out_are_not_called_impossible(plan, interrupted):
@@ -489,6 +490,56 @@ def test_ctrl_c_shows_what_there_is(plan, interrupted):
     told = json.loads(ended.out)
     assert told["runs"] == 2 and "interrupted after 2 of 5 simulated runs" in told["assumed"]
     assert ended.code == 0
+
+
+@pytest.fixture
+def patient(plan, tmp_path, monkeypatch, capsys):
+    """`windfall plan` as a user types it, without --seeds; the first round of runs takes all the time that there is."""
+    monkeypatch.setattr(simulating, "processes", lambda runs: contextlib.nullcontext())
+    monkeypatch.setattr(simulating, "ENOUGH", ((0.0, 3),))
+    monkeypatch.setattr(refine.Milestones, "is_due", lambda *_: True)
+
+    def call(*words):
+        words = ("--offers", "offers.toml", "--deadline", "2h", "--spread", "0", *words)
+        return windfall(monkeypatch, capsys, "plan", "job.toml", *words)
+
+    return call
+
+
+def test_when_time_is_up_the_answer_says_how_many_runs_it_rests_on(patient):
+    told = json.loads(patient("--json").out)
+    assert told["runs"] == 3 and told["met"]["runs"] <= 3
+    assert any(
+        re.fullmatch(r"answered after 3 of 20 simulated runs, .* s: with --seeds 20 .*", text)
+        for text in told["assumed"]
+    )
+    shown = patient()
+    assert "by 3 simulated" in shown.out and "answered after 3 of 20 simulated runs" in shown.out
+
+
+def test_when_time_is_up_every_row_has_some_runs(patient):
+    rows = json.loads(patient("--what-if", "deadline=3h,4h", "--json").out)["what_if"]
+    assert len(rows) == 3 and all(row["runs"] >= 3 for row in rows)
+
+
+def test_as_many_runs_as_are_asked_for_are_waited_for(patient):
+    told = json.loads(patient("--seeds", "5", "--json").out)
+    assert told["runs"] == 5 and not any("answered after" in text for text in told["assumed"])
+
+
+def test_in_a_pipe_lines_say_how_far_the_runs_are(patient):
+    assert "windfall: 1 of 20 runs simulated after 0 s" in patient("--json").err
+
+
+def test_ctrl_c_before_any_run_shows_the_first_plan(patient, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(simulating, "SLOW_TASKS", 0)
+    monkeypatch.setattr(simulating, "_runs", interrupted)
+    ended = patient()
+    assert "first plan  rent" in ended.out and "not simulated yet" in ended.out and ended.code == 130
 
 
 def test_what_if_always_shows_ones_own_deadline(plan):
