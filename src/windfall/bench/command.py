@@ -33,6 +33,7 @@ BENCHES: dict[str, tuple[str, str, str]] = {
         "command",
         "Very many hosts and tasks: memory, time, snapshot, start.",
     ),
+    "plan": ("windfall.bench.in_process.plan", "command", "A simulated run of a plan, by tasks, up to 50,000."),
     "view": ("windfall.bench.in_process.view", "command", "What a planner is shown of 16,000 running tasks."),
     "fleet": ("windfall.bench.in_process.fleet", "command", "A planning round of a fleet with 100,000 waiting jobs."),
     "snapshot": (
