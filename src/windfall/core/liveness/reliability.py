@@ -9,6 +9,7 @@ SUSPECT_WEIGHT = 3.0
 SUSPECT_IN_A_ROW = 5
 FIRST_PROBATION_S = 60.0
 LONGEST_PROBATION_S = 3600.0
+MOST_DOUBLINGS = 64
 MOST_EXCLUDED = 0.5
 """At most this share of the live slots gets no tasks because of suspicion: a bad bag must not shut a good pool down."""
 
@@ -31,4 +32,5 @@ def suspicion(record: Reliability, witnesses: int) -> str:
 
 def probation_s(probations: int) -> float:
     """Each failed test doubles the wait for the next one."""
-    return min(LONGEST_PROBATION_S, FIRST_PROBATION_S * 2.0**probations)
+    # Not beyond what a float holds: after 43 days of failed tests there are more than a thousand.
+    return min(LONGEST_PROBATION_S, FIRST_PROBATION_S * 2.0 ** min(probations, MOST_DOUBLINGS))

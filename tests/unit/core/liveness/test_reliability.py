@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.support.engine.hand import Hand
 from windfall.core.decisions import LOST_FOR_GOOD, OTHERS_RUN, REQUEUED, RETURNED
 from windfall.core.events import HostUnblocked, TaskClass
+from windfall.core.liveness.reliability import FIRST_PROBATION_S, LONGEST_PROBATION_S, probation_s
 from windfall.core.state.hosts.hosts import GONE, LIVE, UNKNOWN
 from windfall.core.state.jobs.columns import DONE, FAILED
 
@@ -223,3 +224,8 @@ def test_a_black_hole_that_failed_a_hundred_tasks_needs_no_hundred_witnesses():
     hand.report("good", *keys)
     assert bag.counts[DONE] == 5
     assert hand.ask("hole").probation is not None
+
+
+def test_a_host_that_fails_its_tests_for_months_waits_the_longest_time_again():
+    assert probation_s(0) == FIRST_PROBATION_S
+    assert [probation_s(failed) for failed in (6, 1023, 1024, 10**6)] == [LONGEST_PROBATION_S] * 4
