@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 EVERY_S = 0.3
 """Seconds between two pictures of the answer."""
 LEAST_RUNS = 2
+NEARLY, NEARLY_FOR_S = 0.8, 20.0
+"""From this share of the runs on, the others are waited for, but not after so many seconds."""
 
 
 def found_of(ready: Ready, runs: dict[Variant, list[Run]]) -> dict[Variant, Forecast | None]:
@@ -76,6 +78,11 @@ class Refining:
     @property
     def passed_s(self) -> float:
         return time.monotonic() - self._began_s
+
+    @property
+    def is_nearly_done(self) -> bool:
+        """Whether it takes hardly longer to wait for the last runs."""
+        return self._done >= NEARLY * self.total and self.passed_s < NEARLY_FOR_S
 
     def tell(self) -> None:
         """Where nobody sees the picture, a line on standard error, if one is due: the first has the first plan."""

@@ -78,7 +78,8 @@ def simulate(asked: Asked, ready: Ready, soonest_s: float) -> Found:
                         runs.setdefault(found[0], []).append(_with_first(found[1], shown.first))
                         shown.update(found_of(ready, runs))
                     shown.tell()
-                    if not asked.seeds and not shown.is_seen and _is_enough(ready, soonest_s, runs, shown.passed_s):
+                    can_stop = not (asked.seeds or shown.is_seen or shown.is_nearly_done)
+                    if can_stop and _is_enough(ready, soonest_s, runs, shown.passed_s):
                         shown.is_enough = True
                         raise _Enough
                 cases = [] if asked.seeds else _more(ready, found_of(ready, runs), asked.first_seed)

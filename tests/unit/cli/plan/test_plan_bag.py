@@ -522,6 +522,12 @@ def test_when_time_is_up_every_row_has_some_runs(patient):
     assert len(rows) == 3 and all(row["runs"] >= 3 for row in rows)
 
 
+def test_when_nearly_all_runs_have_ended_the_last_ones_are_waited_for(patient, monkeypatch):
+    monkeypatch.setattr(simulating, "ENOUGH", ((0.0, 16),))
+    monkeypatch.setattr(refine, "NEARLY_FOR_S", 1e9)
+    assert json.loads(patient("--json").out)["runs"] >= 20
+
+
 def test_as_many_runs_as_are_asked_for_are_waited_for(patient):
     told = json.loads(patient("--seeds", "5", "--json").out)
     assert told["runs"] == 5 and not any("answered after" in text for text in told["assumed"])
