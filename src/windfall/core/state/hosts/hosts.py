@@ -164,7 +164,7 @@ def pool_of(ad: dict[str, Any]) -> str:
 
 
 class ToTell(dict[int, None]):
-    """Hosts by number, and how often one entered or left: a driver looks at them only when this has changed."""
+    """Hosts by number, and how often one was set or popped: a driver looks at them only when this has changed."""
 
     __slots__ = ("changes",)
 
