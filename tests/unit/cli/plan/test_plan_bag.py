@@ -7,6 +7,7 @@ import json
 import math
 import re
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -21,6 +22,7 @@ from windfall.errors import BadInput
 from windfall.planning.contract import Plan
 from windfall.planning.offers import Offer
 from windfall.sim.studies import forecast
+from windfall.sim.studies.forecast import Question, Run
 from windfall.sim.studies.fronts import Variant
 from windfall.sim.studies.one_bag import RentedMachine
 from windfall.sim.studies.smaller import bundled
@@ -570,14 +572,16 @@ def test_a_deadline_that_cannot_be_promised_names_the_nearest_that_can(plan):
 
 
 def test_a_plan_for_a_higher_confidence_that_keeps_the_deadline_is_named_with_its_cost(plan, monkeypatch):
-    made = forecast.simulated
+    made = forecast.run_once
 
-    def simulated(asked, cases, *others):
-        """Runs that are late unless they are planned for at least 99.9 %."""
-        for deadline_s, run in made(asked, cases, *others):
-            yield deadline_s, replace(run, met=run.met and asked.confidence >= 0.999)
+    def late_unless_sure(encoded, deadline_s, seed):
+        """A run that is late unless it is planned for at least 99.9 %."""
+        asked = msgspec.msgpack.decode(encoded, type=Question)
+        run = msgspec.msgpack.decode(made(encoded, deadline_s, seed), type=Run)
+        return msgspec.msgpack.encode(replace(run, met=run.met and asked.confidence >= 0.999))
 
-    monkeypatch.setattr(simulating, "simulated", simulated)
+    for module in (simulating, forecast):
+        monkeypatch.setattr(module, "run_once", late_unless_sure)
     words = ("--deadline", "2h", "--spread", "0")
     told = plan(*words, "--json")
     surer = json.loads(told.out)["surer"]
