@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import socket
@@ -21,12 +22,20 @@ from windfall.store import open_store
 from windfall.store.location import StateLocation
 
 WINDFALL = [sys.executable, "-m", "windfall"]
+PORTS, FIRST_PORT = 2_000, 12_000
+"""Ports of each process of tests, all below those that connections are given."""
+_ports = itertools.count(os.getpid() % PORTS)
 
 
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """A port that no other test is given: another server may answer on one that the system has just called free."""
+    first = FIRST_PORT + PORTS * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    for _ in range(PORTS):
+        port = first + next(_ports) % PORTS
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError(f"no port from {first} on is free")
 
 
 class Cluster:
