@@ -19,15 +19,21 @@ def asking(path):
     return Client(local=LocalServer(StateLocation(path), worker=False))
 
 
-def test_replication_and_memory_of_a_job_can_be_changed(tmp_path):
-    with asking(tmp_path / "state") as client:
-        client.submit("true {}", range(5)).change(replication="queued", max_replicas=2, fixed_memory=True, memory="2G")
-    store = open_store(StateLocation(tmp_path / "state"))
+def the_change(path):
+    """The one change of a job that the log of a state holds."""
+    store = open_store(StateLocation(path))
     try:
         events = [decode_record(row.data).event for row in store.records(0, 1000)]
     finally:
         store.close()
-    changed = next(event for event in events if isinstance(event, JobChanged))
+    (changed,) = [event for event in events if isinstance(event, JobChanged)]
+    return changed
+
+
+def test_replication_and_memory_of_a_job_can_be_changed(tmp_path):
+    with asking(tmp_path / "state") as client:
+        client.submit("true {}", range(5)).change(replication="queued", max_replicas=2, fixed_memory=True, memory="2G")
+    changed = the_change(tmp_path / "state")
     assert (changed.rules.replication, changed.rules.max_replicas) == ("queued", 2)
     assert changed.classes is not None
     assert (changed.classes[0].fixed_memory, changed.classes[0].memory_bytes) == (True, 2 << 30)
@@ -39,24 +45,14 @@ def test_what_tasks_need_can_be_changed_and_taken_away(tmp_path):
         job.change(resources={"gpus": 2, "licence": 0, "fpga": 0.5})
         with pytest.raises(WindfallError, match="fpga"):
             job.change(resources={"fpga": -1})
-    store = open_store(StateLocation(tmp_path / "state"))
-    try:
-        events = [decode_record(row.data).event for row in store.records(0, 1000)]
-    finally:
-        store.close()
-    (changed,) = [event for event in events if isinstance(event, JobChanged)]
+    changed = the_change(tmp_path / "state")
     assert changed.classes is not None and changed.classes[0].needs == (("fpga", 500), ("gpus", 2000))
 
 
 def test_the_confidence_of_a_job_can_be_changed(tmp_path):
     with asking(tmp_path / "state") as client:
         client.submit("true {}", range(5)).change(confidence=0.99)
-    store = open_store(StateLocation(tmp_path / "state"))
-    try:
-        events = [decode_record(row.data).event for row in store.records(0, 1000)]
-    finally:
-        store.close()
-    (changed,) = [event for event in events if isinstance(event, JobChanged)]
+    changed = the_change(tmp_path / "state")
     assert changed.rules.confidence == 0.99
 
 

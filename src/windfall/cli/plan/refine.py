@@ -23,7 +23,7 @@ EVERY_S = 0.3
 """Seconds between two pictures of the answer."""
 LEAST_RUNS = 2
 NEARLY, NEARLY_FOR_S = 0.8, 20.0
-"""From this share of the runs on, the others are waited for, but not after so many seconds."""
+"""Once this share of the runs has ended, the others are waited for, at most until this many seconds have passed."""
 
 
 def found_of(ready: Ready, runs: dict[Variant, list[Run]]) -> dict[Variant, Forecast | None]:

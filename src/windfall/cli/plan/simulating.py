@@ -32,9 +32,9 @@ RUNS, FEW_RUNS, MANY_TASKS = 20, 10, 5_000
 ROUND, TICK_S = 4, 0.5
 """Runs of one row before those of the next; seconds after which a line about the progress may be due."""
 ENOUGH = ((10.0, ROUND), (20.0, 2), (45.0, 1))
-"""Where nobody looks on and no number of runs is asked for: after so many seconds so many runs of each row suffice."""
+"""(seconds, runs of each row) after which the answer is given in a pipe, unless a number of runs was asked for."""
 SLOW_TASKS = 500
-"""Of more tasks a run takes so long that the first plan is shown before."""
+"""Of bags with more tasks the first plan is shown before the first run has ended."""
 
 Case = tuple[Variant, int]
 

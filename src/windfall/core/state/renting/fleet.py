@@ -126,7 +126,7 @@ class Seen(Struct, array_like=True):
 
 
 RELEASE_S = 5.0
-"""Changes are planned for so long before the last moment: a plan that ends an idle machine has to be carried out."""
+"""Seconds before the last moment at which changes are planned: a plan that ends an idle machine takes time."""
 
 
 class PlanState(Struct, array_like=True):
