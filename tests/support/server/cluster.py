@@ -22,8 +22,9 @@ from windfall.store import open_store
 from windfall.store.location import StateLocation
 
 WINDFALL = [sys.executable, "-m", "windfall"]
-PORTS, FIRST_PORT = 2_000, 12_000
-"""Ports of each process of tests, all below those that connections are given."""
+PORTS, FIRST_PORT = 1_500, 28_000
+"""Ports of each process of tests: above those that Slurm and Kubernetes look for, and for three processes below those
+that the system gives to connections."""
 _ports = itertools.count(os.getpid() % PORTS)
 
 
