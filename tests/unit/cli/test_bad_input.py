@@ -175,6 +175,11 @@ def test_a_wrong_number_is_told_without_the_words_of_programmers(run, option, wo
     refused(run("run", *option, "--range", "1-2", "--", "echo"), words)
 
 
+@pytest.mark.parametrize("value", ["95", "0", "1", "nan"])
+def test_a_confidence_that_is_no_share_is_refused_where_a_job_is_changed(run, value):
+    refused(run("change", "last", "--confidence", value), f"--confidence {value}: a share between 0 and 1")
+
+
 def test_an_option_without_its_value_says_what_is_missing(run):
     refused(run("results", "last", "--csv"), "Option '--csv' requires an argument", "write a value behind --csv")
 

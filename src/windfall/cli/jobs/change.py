@@ -81,6 +81,7 @@ def _deadline_s(text: str, submitted_s: float) -> float:
 def _body(
     wall: str | None,
     budget: str | None,
+    confidence: float | None,
     attributes: tuple[str, ...],
     gpus: float | None,
     resources: tuple[str, ...],
@@ -92,6 +93,10 @@ def _body(
         body["wall_s"] = parse_duration(wall, "--wall")
     if budget is not None:
         body["budget_usd"] = parse_money(budget, "--budget") / 1e6
+    if confidence is not None:
+        if not 0 < confidence < 1:
+            raise BadInput(f"--confidence {confidence:g}: a share between 0 and 1", hint="as in: --confidence 0.99")
+        body["confidence"] = confidence
     if texts:
         body["policies"] = {name: text or None for name, text in texts.items()}
     if resources or gpus is not None:
